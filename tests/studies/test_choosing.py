@@ -17,7 +17,6 @@ from sklearn.neural_network import MLPClassifier
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import load_dataset
 from robustbook.studies import choosing as study
-from robustbook.studies._run import Run
 from robustbook.studies.choosing import (
     SETTINGS,
     ChoosingSetting,
@@ -25,6 +24,7 @@ from robustbook.studies.choosing import (
     log_loss,
     matching,
 )
+from robustbook.studies.run import Run
 
 from ..conftest import SEED
 

@@ -11,7 +11,6 @@ from sklearn.decomposition import PCA
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies import STUDIES
-from robustbook.studies._run import Run
 from robustbook.studies.domains import _recorded, _training
 from robustbook.studies.domains._pictures import FACTORS
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED as SETUPS
@@ -28,6 +27,7 @@ from robustbook.studies.domains.components import (
     shares_of_variance,
 )
 from robustbook.studies.domains.domain_bias import LEARNERS as WATCHED_LEARNERS
+from robustbook.studies.run import Run
 
 from ..conftest import RUN_SEED, SEED
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.agreement.solver import Kernel
-from robustbook.studies._run import Row, Run, Setting, one_thread
+from robustbook.studies.run import Row, Run, Setting, one_thread
 
 #: Epochs of the papers' procedure, which takes batches of 16.
 PAPER_EPOCHS = 500
@@ -133,7 +133,7 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     includes N = 50 000, K = 1000.
     """
     setting = run.setting
-    epochs = {"measured": setting.batched}
+    epochs: Any = {"measured": setting.batched}
     tasks: dict[str, Callable[[Pair], Row]] = {
         "exact": partial(exact, repeat=setting.repeat),
         "arithmetic": partial(arithmetic, repeat=setting.repeat),

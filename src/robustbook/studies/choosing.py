@@ -25,8 +25,8 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.studies._run import Row, Run, Setting, with_keys
 from robustbook.studies._statistics import Integers, Values
+from robustbook.studies.run import Row, Run, Setting, with_keys
 
 _RATES: Final = {10**a: 10**a for a in np.arange(-4.5, -0.9, 0.5).tolist()}
 #: What is chosen of a network, its candidates, and what they mean to scikit-learn. All

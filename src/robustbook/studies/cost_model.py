@@ -14,8 +14,8 @@ from torch import Tensor
 
 from robustbook.agreement import posterior_agreement
 from robustbook.agreement.solver import Kernel, agreement_search, maximize
-from robustbook.studies._run import Row, Run, Setting, one_thread
 from robustbook.studies.agreement_speed import ordinary_problem, shortest
+from robustbook.studies.run import Row, Run, Setting, one_thread
 
 #: What an evaluation of two views does, counted in the kernel: for each entry
 #: exponentials, sweeps (an operation of all entries of a buffer with another's), and

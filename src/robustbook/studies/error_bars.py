@@ -32,7 +32,7 @@ from robustbook.margins import (
     margin_consistency,
 )
 from robustbook.studies._integration_coverage import integration_cells
-from robustbook.studies._run import Row, Run, Setting
+from robustbook.studies.run import Row, Run, Setting
 
 Array = npt.NDArray[Any]
 Interval = tuple[float, float]

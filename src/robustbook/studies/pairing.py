@@ -17,7 +17,7 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of, pacs_features
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, small_network
+from robustbook.studies.run import Row, Run, Setting, small_network
 from robustbook.training import (
     AttackedView,
     OtherDomain,

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, logits_of
-from robustbook.studies._run import Row, png, significant
 from robustbook.studies._statistics import (
     Integers,
     Values,
@@ -26,6 +25,7 @@ from robustbook.studies._statistics import (
     mean_row,
 )
 from robustbook.studies.average_case._survival import Survival
+from robustbook.studies.run import Row, png, significant
 from robustbook.training import train_classifier
 
 #: Passes of the network over its few images.

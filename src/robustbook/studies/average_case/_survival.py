@@ -16,8 +16,8 @@ from robustbook.average_case import mmse, softmax_proxy
 from robustbook.average_case.parts import linear_probability, linearize, set_up
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
-from robustbook.studies._run import Run
 from robustbook.studies._statistics import Integers, Values
+from robustbook.studies.run import Run
 
 #: Points of each scramble of the integration.
 POINTS: Final = 256

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from robustbook.models import checkpoint_entry, list_models, training_runs
-from robustbook.studies._run import Row, Run, Setting, significant, with_keys
 from robustbook.studies._statistics import (
     Integers,
     Values,
@@ -23,6 +22,7 @@ from robustbook.studies._statistics import (
 )
 from robustbook.studies.average_case._extremes import Ends, end_rows, pictures
 from robustbook.studies.average_case._survival import Survival, measure_survival
+from robustbook.studies.run import Row, Run, Setting, significant, with_keys
 from robustbook.training import GRADIENT_PENALTIES
 
 #: Resamples of the images for the interval of a correlation over classes.

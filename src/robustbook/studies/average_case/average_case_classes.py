@@ -19,8 +19,8 @@ from robustbook._store.cache import Arrays
 from robustbook.average_case.parts import linear_probability, linearize, set_up
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, Setting, decimals
 from robustbook.studies._statistics import Values
+from robustbook.studies.run import Row, Run, Setting, decimals
 
 #: Pictures at once.
 _PART: Final = 16

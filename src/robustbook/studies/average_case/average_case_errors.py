@@ -14,7 +14,13 @@ from torch import nn
 from robustbook._store.cache import Arrays
 from robustbook.datasets import load_dataset
 from robustbook.models import build_model, logits_of
-from robustbook.studies._run import (
+from robustbook.studies._statistics import Values, mean_row, ratio_of_means
+from robustbook.studies.average_case._estimates import (
+    ESTIMATORS,
+    estimated_arrays,
+)
+from robustbook.studies.average_case._sharper import sharpened
+from robustbook.studies.run import (
     Row,
     Run,
     Setting,
@@ -22,12 +28,6 @@ from robustbook.studies._run import (
     significant,
     with_keys,
 )
-from robustbook.studies._statistics import Values, mean_row, ratio_of_means
-from robustbook.studies.average_case._estimates import (
-    ESTIMATORS,
-    estimated_arrays,
-)
-from robustbook.studies.average_case._sharper import sharpened
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)

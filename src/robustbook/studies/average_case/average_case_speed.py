@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
 from robustbook.models import load_model
-from robustbook.studies._run import Row, Run, Setting, one_thread
 from robustbook.studies.agreement_speed import shortest
+from robustbook.studies.run import Row, Run, Setting, one_thread
 
 SIGMA: Final = 0.1
 #: Noisy inputs of the paper's gold standard.

@@ -12,7 +12,6 @@ from torch import nn
 
 from robustbook._store.cache import Arrays
 from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
-from robustbook.studies._run import Row, Run, Setting, decimals, with_keys
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._counts import (
     FITS,
@@ -21,6 +20,7 @@ from robustbook.studies.average_case._counts import (
     estimate_arrays,
     repeated_arrays,
 )
+from robustbook.studies.run import Row, Run, Setting, decimals, with_keys
 
 #: Tolerance for the rounding of interval ends.
 TINY: Final = 1e-9

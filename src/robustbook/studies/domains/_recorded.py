@@ -17,7 +17,6 @@ from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import Scenes
 from robustbook.models import features_of, logits_of, resolve_device
 from robustbook.selection import pair_scores
-from robustbook.studies._run import Row, Run, decimals
 from robustbook.studies._statistics import Values
 from robustbook.studies.domains._pictures import (
     SETUPS,
@@ -28,6 +27,7 @@ from robustbook.studies.domains._pictures import (
     validation_pair,
 )
 from robustbook.studies.domains._training import Regime, TrainingSetting, train
+from robustbook.studies.run import Row, Run, decimals
 
 #: Whether the two samples of a pair show the same digits (Experiment 5a) or share
 #: none (5b).
@@ -65,7 +65,7 @@ def scored_epochs(
         sources = training_pictures(setup, shown, training_seed)
         seed = training_seed if timed else run.seed
         pairs, tests = held_out_pictures(setup, shown, seed)
-        measured = {
+        measured: Any = {
             "pairs": {**pairs, "tests": (tests[0], tests[1])},
             "tests": {str(k): test for k, test in enumerate(tests)},
         }

@@ -14,7 +14,7 @@ from torch import nn
 
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, load_model
-from robustbook.studies._run import Run, Setting
+from robustbook.studies.run import Run, Setting
 from robustbook.training import ERM, IRM, LISA, History, Learner, train_domains
 
 #: The network of Chapter 15.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from robustbook.studies._run import Row, Run, decimals, with_keys
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
 from robustbook.studies.domains._recorded import Watched, watch_training
 from robustbook.studies.domains._training import (
@@ -15,6 +14,7 @@ from robustbook.studies.domains._training import (
     trainings,
 )
 from robustbook.studies.domains.components import picture_numbers, principal_component
+from robustbook.studies.run import Row, Run, decimals, with_keys
 
 #: The two learners of the experiment, and one with a much larger penalty.
 LEARNERS: Final = ("ERM", "IRM", "IRM-100")

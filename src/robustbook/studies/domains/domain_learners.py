@@ -11,7 +11,6 @@ from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import confidence, sample_terms
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
@@ -23,6 +22,7 @@ from robustbook.studies.domains._training import (
     QUICK,
     TrainingSetting,
 )
+from robustbook.studies.run import Row, Run, with_keys
 
 SETTINGS: Final = {
     "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),

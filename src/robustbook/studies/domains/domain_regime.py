@@ -7,10 +7,10 @@ from functools import partial
 from itertools import product
 from typing import Final
 
-from robustbook.studies._run import Row, Run
 from robustbook.studies.domains._pictures import HUES, SETUPS
 from robustbook.studies.domains._recorded import scored_epochs as measure
 from robustbook.studies.domains._training import SMALL, Regime, new_network
+from robustbook.studies.run import Row, Run
 
 #: The columns that tell regimes apart.
 COLUMNS: Final = ("network", "size", "own", "borrowed", "lr")

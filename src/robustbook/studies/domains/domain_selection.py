@@ -7,7 +7,6 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.domains._pictures import FACTORS
 from robustbook.studies.domains._recorded import scored_epochs
 from robustbook.studies.domains._training import (
@@ -17,6 +16,7 @@ from robustbook.studies.domains._training import (
     TrainingSetting,
     trainings,
 )
+from robustbook.studies.run import Row, Run, with_keys
 
 #: Experiment 6, where source domains differ in a factor; Experiment 7, where that
 #: factor gives the class away.

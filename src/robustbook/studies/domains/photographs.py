@@ -24,7 +24,8 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.photographs import PACS_DOMAINS
 from robustbook.models import pacs_features
 from robustbook.scores import accuracy, same_answer_rate
-from robustbook.studies._run import (
+from robustbook.studies.domains._canonical import pair_canonical
+from robustbook.studies.run import (
     Row,
     Run,
     Setting,
@@ -32,7 +33,6 @@ from robustbook.studies._run import (
     small_network,
     with_keys,
 )
-from robustbook.studies.domains._canonical import pair_canonical
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
 
 PAIRINGS: Final = ("label", "nearest", "assignment", "canonical")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from robustbook.studies._run import Row, Run
 from robustbook.studies.domains.photographs import (
     ACROSS,
     WorldSetting,
@@ -15,6 +14,7 @@ from robustbook.studies.domains.photographs import (
     world_domains,
 )
 from robustbook.studies.domains.photographs import SETTINGS as ALL
+from robustbook.studies.run import Row, Run
 
 _COLUMNS: Final = (
     *("target", "training_seed", "head", "lr", "across", "epoch"),

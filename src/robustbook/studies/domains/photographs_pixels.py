@@ -12,7 +12,6 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import build_model
-from robustbook.studies._run import Row, Run
 from robustbook.studies.domains.photographs import (
     Samples,
     WorldSetting,
@@ -20,6 +19,7 @@ from robustbook.studies.domains.photographs import (
     targets,
     world_domains,
 )
+from robustbook.studies.run import Row, Run
 
 
 @dataclass(frozen=True, kw_only=True)

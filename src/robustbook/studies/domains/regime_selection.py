@@ -8,10 +8,10 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.domains._pictures import HUES, HUES_AND_POSITIONS
 from robustbook.studies.domains._recorded import scored_epochs as measure
 from robustbook.studies.domains._training import Regime
+from robustbook.studies.run import Row, Run, with_keys
 
 #: What tells the sources' optimization processes apart: a learner, and its training.
 COLUMNS: Final = ("learner", "optimizer", "lr")
