@@ -34,7 +34,7 @@ def test_a_head_sees_nothing_of_the_domain_that_is_left_out(domains):
         "bold": Samples(torch.rand_like(domains["bold"].features), *domains["bold"][1:])
     }
     one, other = (
-        list(study.measured(QUICK, some, some, "bold", 3))
+        list(study.left_out(QUICK, some, some, "bold", 3))
         for some in (domains, changed)
     )
     columns = ["accuracy", *(f"pa/{name}" for name in PAIRINGS)]
@@ -146,7 +146,7 @@ def test_lisa_mixes_as_often_as_its_rows_say(
         learners.append(given[0]) or train_domains(model, *given, **how)
     ))  # fmt: skip
     mixed = replace(QUICK, learners=study.ACROSS)
-    rows = [*study.measured(mixed, domains, domains, "bold", 0)]
+    rows = [*study.left_out(mixed, domains, domains, "bold", 0)]
     across = [row["learner"] for row in rows if row["what"] == "epoch"]
     assert learners == [LISA(across_domains=share) for share in across]
     assert across == [0, 0.25, 0.5, 0.75, 1]

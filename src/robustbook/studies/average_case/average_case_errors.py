@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from torch import nn
@@ -17,13 +17,14 @@ from robustbook.models import build_model, logits_of
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._estimates import (
     ESTIMATORS,
+    TRAINED,
+    EstimateSetting,
     estimated_arrays,
 )
 from robustbook.studies.average_case._sharper import sharpened
 from robustbook.studies.run import (
     Row,
     Run,
-    Setting,
     decimals,
     significant,
     with_keys,
@@ -31,42 +32,8 @@ from robustbook.studies.run import (
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)
-#: Linear models that are trained here, as the paper's are, and their data sets.
-_TRAINED: Final = {"mnist-linear": "mnist", "fashion-linear": "fashion-mnist"}
 #: Options of their training.
 _RECIPE: Final[dict[str, Any]] = {"epochs": 3, "lr": 1e-3}
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimateSetting(Setting):
-    """Networks that are measured on the same images with the same noise."""
-
-    models: tuple[str, ...]
-    sigmas: tuple[float, ...]
-    #: Noisy inputs of the MMSE fits.
-    fits: int = 10
-    #: Noisy inputs of the reference, for each image and noise on average, at most.
-    budget: int = 800
-    #: Models whose reference is sharpened, the error over that of MMSE in pairs that is
-    #: aimed at, and noisy inputs that are added for it, at most.
-    sharper: tuple[str, ...] = ()
-    share: float = 0.09
-    added: int = 3000
-    estimators: tuple[str, ...] = ESTIMATORS
-    #: The noise at which MMSE fits with more and more noisy inputs are compared, on
-    #: how many images, for which models.
-    focus: float = 0.1
-    few: int = 100
-    shown: tuple[str, ...] = ()
-    counts: tuple[int, ...] = (1, 2, 5, 10, 25, 50)
-
-    def checkpoints(self) -> list[str]:
-        """Those that are not trained here."""
-        return [name for name in self.models if name not in _TRAINED]
-
-    def only(self, *names: str) -> Self:
-        """The same setting, restricted to networks that are not trained here."""
-        return super().only(*(name for name in names if name not in _TRAINED))
 
 
 _MNIST: Final = EstimateSetting(
@@ -186,17 +153,12 @@ def measure(run: Run[EstimateSetting], name: str) -> Iterator[Row]:
     """
     setting, data, model = run.setting, run.data, _model(run, name)
     counts = setting.counts if name in setting.shown else ()
-    arrays = estimated_arrays(
-        model, data, sigmas=setting.sigmas, estimators=setting.estimators,
-        fits=setting.fits, counts=counts, focus=setting.focus, few=setting.few,
-        budget=setting.budget, plain="linear" in name, seed=run.seed,
-    )  # fmt: skip
-    sharper = name in setting.sharper
+    plain, sharper = "linear" in name, name in setting.sharper
+    arrays = estimated_arrays(model, data, setting, counts, plain, run.seed)
     if sharper:
-        arrays |= sharpened(
-            model, data, arrays, sigmas=setting.sigmas, fits=setting.fits,
-            share=setting.share, most=setting.added, seed=run.seed,
-        )  # fmt: skip
+        aim: Any = {"share": setting.share, "most": setting.added, "seed": run.seed}
+        noise: Any = {"sigmas": setting.sigmas, "fits": setting.fits}
+        arrays |= sharpened(model, data, arrays, **noise, **aim)
     keys = {"dataset": setting.dataset, "model": name, "images": len(data)}
     yield {"what": "network", **keys, **_accuracy(setting, model)}
     yield from with_keys(keys, _of_model(setting, counts, sharper, arrays))
@@ -211,10 +173,10 @@ def _accuracy(setting: EstimateSetting, model: nn.Module) -> Row:
 
 def _model(run: Run[Any], name: str) -> nn.Module:
     """Load a checkpoint, or train one of the linear models of this study."""
-    if name not in _TRAINED:
+    if name not in TRAINED:
         return run.model(name)
     model = build_model("linear", seed=run.seed, options={"size": 28})
-    data = load_dataset(_TRAINED[name], "train")
+    data = load_dataset(TRAINED[name], "train")
     how: dict[str, Any] = {**_RECIPE, "seed": run.seed, "device": run.device}
     return run.trained(
         "linear model", model,

@@ -158,18 +158,6 @@ def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
         yield from with_keys(world, _places(domains))
 
 
-def left_out(
-    setting: WorldSetting,
-    domains: Mapping[str, Samples],
-    seen: Mapping[str, Samples],
-    target: str,
-    seed: int,
-) -> Iterator[Row]:
-    """Rows of a target and a seed: features that pair, and what networks see."""
-    keys = {"world": setting.world, "target": target, "training_seed": seed}
-    return with_keys(keys, measured(setting, domains, seen, target, seed))
-
-
 class Samples(NamedTuple):
     """Features (n, d) and classes (n,)."""
 
@@ -226,14 +214,18 @@ def _places(domains: Mapping[str, Samples]) -> Iterator[Row]:
             yield {"what": "place", "domain": name, "label": int(label), "x": x, "y": y}
 
 
-def measured(
+def left_out(
     setting: WorldSetting,
     domains: Mapping[str, Samples],
     seen: Mapping[str, Samples],
     target: str,
     seed: int,
 ) -> Iterator[Row]:
-    """Train each learner of the setting for one target and seed, and score it."""
+    """Train each learner of a setting for a target and a seed, and score it.
+
+    Pairs are found in the features of the domains, and networks see the others.
+    """
+    shared = {"world": setting.world, "target": target, "training_seed": seed}
     random = np.random.default_rng([seed, list(domains).index(target)])
     orders = {
         name: random.permutation(len(samples.labels))
@@ -257,7 +249,7 @@ def measured(
     for name, pair in pairs.items():
         partners, times = np.unique(pair[1], return_counts=True)
         yield {
-            "what": "pairs", "pairing": name, "pairs": len(pair[0]),
+            "what": "pairs", **shared, "pairing": name, "pairs": len(pair[0]),
             "partners": len(partners), "most": int(times.max()),
             "distance": decimals(
                 _distance(paired, pair) / _distance(paired, pairs["label"]), 4
@@ -276,7 +268,7 @@ def measured(
                 "test": lambda model: model(test.features),
             },
         )  # fmt: skip
-        keys = {"learner": learner, "head": head, "lr": lr}
+        keys = {**shared, "learner": learner, "head": head, "lr": lr}
         logits = (*zip(history.watched["own"], history.watched["test"], strict=True),)
         for epoch, (near, far) in enumerate(logits, start=1):
             scores = _scores(near, validated.labels, far, test.labels, pairs)
