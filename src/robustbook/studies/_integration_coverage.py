@@ -44,8 +44,8 @@ class Cell(NamedTuple):
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits (n, D + 1) of the linear model with these margins at x = 0."""
-        own = (1 - self.loadings.square()).sqrt()
-        margins = self.limits + self.loadings * x[:, :1] + own * x[:, 1:]
+        independent = (1 - self.loadings.square()).sqrt()
+        margins = self.limits + self.loadings * x[:, :1] + independent * x[:, 1:]
         return torch.cat([torch.zeros_like(margins[:, :1]), -margins], dim=1)
 
 

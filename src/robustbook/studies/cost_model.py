@@ -129,7 +129,7 @@ def _micro_benchmarks(kernel: Kernel) -> dict[str, tuple[Callable[[], object], i
     """Actions in buffers of the kernel's shape, and by what their time is divided."""
     classes = kernel.num_classes
     length = max(1, min(CHUNK // classes, kernel.num_samples))
-    one, two, out = torch.rand(3, length, classes, dtype=torch.float64).neg_()
+    first, second, out = torch.rand(3, length, classes, dtype=torch.float64).neg_()
     vector = torch.ones(classes, dtype=torch.float64)
     column, three = torch.ones(length).double(), torch.ones(3, length).double()
     far, near = torch.ones(2**23).double(), torch.empty(2**15).double()
@@ -140,9 +140,9 @@ def _micro_benchmarks(kernel: Kernel) -> dict[str, tuple[Callable[[], object], i
             near.copy_(part)
 
     return {
-        "exp": (lambda: torch.exp(one, out=out), one.numel()),
-        "sweep": (lambda: torch.mul(one, two, out=out), one.numel()),
-        "product": (lambda: torch.mv(one, vector, out=column), one.numel()),
+        "exp": (lambda: torch.exp(first, out=out), first.numel()),
+        "sweep": (lambda: torch.mul(first, second, out=out), first.numel()),
+        "product": (lambda: torch.mv(first, vector, out=column), first.numel()),
         "column": (lambda: torch.div(three, three), three.numel()),
         "read": (read, far.nbytes),
         "call": (lambda: torch.mul(single, single, out=single), 1),

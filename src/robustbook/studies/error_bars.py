@@ -220,10 +220,10 @@ def _comparison(
 def _comparisons(full: bool) -> Iterator[Cell]:
     regimes = {"both change 1%": (0.01, 0.01), "both change 10%": (0.1, 0.1)}
     regimes["one changes 5%, one nothing"] = (0.05, 0.0)
-    for regime, (one, two) in regimes.items():
-        truth = _true_agreement(full, one) - _true_agreement(full, two)
+    for regime, (first, second) in regimes.items():
+        truth = _true_agreement(full, first) - _true_agreement(full, second)
         for n in (30, 100, 300, 1000) if full else (30, 300):
-            draw = partial(_comparison, n, (one, two))
+            draw = partial(_comparison, n, (first, second))
             yield Cell("difference of PA", regime, n, truth, draw)
 
 
@@ -254,9 +254,12 @@ def _survival(n: int, failure: float, random: np.random.Generator) -> Pair:
 
 def _rates(full: bool) -> Iterator[Cell]:
     for n in (30, 100, 1000) if full else (30, 100):
-        for one, two in ((0.99, 0.99), (0.99, 0.9), (0.6, 0.5)):
-            regime, draw = f"{one:g} and {two:g}", partial(_two_rates, n, (one, two))
-            yield Cell("difference of two rates", regime, n, one - two, draw)
+        for first, second in ((0.99, 0.99), (0.99, 0.9), (0.6, 0.5)):
+            regime, draw = (
+                f"{first:g} and {second:g}",
+                partial(_two_rates, n, (first, second)),
+            )
+            yield Cell("difference of two rates", regime, n, first - second, draw)
         draw = partial(_two_means, n)
         yield Cell("difference of two means", "long tails", n, 0.0, draw)
         for failure in (1e-4, 1e-2, 0.1, 0.4):

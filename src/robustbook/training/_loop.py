@@ -117,11 +117,11 @@ def domain_batches(
     def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         orders = []
         for domain in domains:
-            laps = [
+            orders_of_domain = [
                 torch.randperm(len(domain), generator=generator)
                 for _ in range(-(-wanted // len(domain)))
             ]
-            order = torch.cat(laps)[:wanted].to(device)
+            order = torch.cat(orders_of_domain)[:wanted].to(device)
             orders.append(torch.split(order, batch_size))
         for index in zip(*orders, strict=True):
             batch = [as_floats(x[i]) for x, i in zip(images, index, strict=True)]

@@ -45,8 +45,8 @@ SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
         _QUICK(learner="LISA, CutMix", lr=5e-3, setups=(_MIXED,)),
     ),
     "full positions": tuple(
-        _FULL(learner=one, lr=1e-3, setups=("two positions",))
-        for one in ("ERM", "IRM", "LISA")
+        _FULL(learner=learner, lr=1e-3, setups=("two positions",))
+        for learner in ("ERM", "IRM", "LISA")
     ),
     "quick positions": (_QUICK(learner="IRM", lr=5e-3, setups=("two positions",)),),
 }  # fmt: skip
