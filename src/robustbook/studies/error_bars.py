@@ -255,11 +255,9 @@ def _survival(n: int, failure: float, random: np.random.Generator) -> Pair:
 def _rates(full: bool) -> Iterator[Cell]:
     for n in (30, 100, 1000) if full else (30, 100):
         for first, second in ((0.99, 0.99), (0.99, 0.9), (0.6, 0.5)):
-            regime, draw = (
-                f"{first:g} and {second:g}",
-                partial(_two_rates, n, (first, second)),
-            )
-            yield Cell("difference of two rates", regime, n, first - second, draw)
+            regime, gap = f"{first:g} and {second:g}", first - second
+            draw = partial(_two_rates, n, (first, second))
+            yield Cell("difference of two rates", regime, n, gap, draw)
         draw = partial(_two_means, n)
         yield Cell("difference of two means", "long tails", n, 0.0, draw)
         for failure in (1e-4, 1e-2, 0.1, 0.4):
