@@ -6,7 +6,6 @@ from functools import cache
 import pytest
 
 from robustbook.studies import STUDIES
-from robustbook.studies.domains import _training
 
 from ..conftest import RUN_SEED
 
@@ -36,31 +35,3 @@ def refuse():
         raise AssertionError("measured again")
 
     return measured
-
-
-@pytest.fixture
-def stopped_at(monkeypatch):
-    """Interrupt the domain trainings once, in the given call of their measure."""
-    train = _training.train_domains
-
-    def stop(call):
-        calls = []
-
-        class Counted:
-            # A function would hold the list, and so be another one when it goes on.
-            def __init__(self, measure):
-                self.measure = measure
-
-            def __call__(self, *pair):
-                calls.append(pair)
-                if len(calls) == call:
-                    raise KeyboardInterrupt
-                return self.measure(*pair)
-
-        def counted(*given, measure, **options):
-            return train(*given, measure=Counted(measure), **options)
-
-        monkeypatch.setattr(_training, "train_domains", counted)
-        return calls
-
-    return stop

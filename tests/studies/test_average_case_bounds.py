@@ -146,8 +146,8 @@ def test_mmse_is_better_in_many_dimensions():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"gradients": torch.ones(2, 4)}, "one shape"),
-        ({"gradients": torch.zeros(2, 3)}, "other than 0"),
+        ({"gradients": torch.ones(2, 4)}, "of one shape"),
+        ({"gradients": torch.zeros(2, 3)}, "no gradient of 0"),
         ({"eigenvalues": torch.full((2, 3), torch.nan)}, "finite"),
         ({"sigma": 0.0}, "sigma"),
         ({"estimator": "best"}, "estimator"),

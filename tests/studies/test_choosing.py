@@ -24,6 +24,7 @@ from robustbook.studies.choosing import (
     log_loss,
     matching,
 )
+from robustbook.studies.run import Run
 
 from ..conftest import SEED
 
@@ -81,9 +82,10 @@ def test_rows_of_networks_are_those_of_fits_by_hand(choosing):
 
 def test_nothing_of_the_test_inputs_is_in_what_is_fitted(monkeypatch):
     setting = ChoosingSetting(dataset="made up", problems=1, tasks=(), epochs=2)
+    run = Run("choosing", "quick", 0, "cpu", (setting,))
 
     def judged():
-        rows = study._judged(setting, "width", 3)
+        rows = study.measure(run, 3, "width")
         return [{k: v for k, v in row.items() if k != "error"} for row in rows]
 
     plain = judged()

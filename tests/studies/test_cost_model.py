@@ -14,7 +14,6 @@ from robustbook.studies.cost_model import (
     KEPT,
     KEPT_COUNTS,
     predicted_parts,
-    shard_of,
 )
 
 
@@ -66,31 +65,6 @@ def test_what_is_predicted_grows_with_the_work(cost_model):
         assert 0.1 < row["predicted"] / row["cpu"] < 10
 
 
-def test_ranks_find_what_one_finds_and_streams_take_as_many_passes_as_arrays(
-    cost_model,
-):
-    ranks = cost_model.select(what="ranks")
-    assert {row["ranks"] for row in ranks} == {1, 2}
-    for one in (row for row in ranks if row["ranks"] == 1):
-        size = {"samples": one["samples"], "classes": one["classes"]}
-        two = cost_model.row(what="ranks", ranks=2, **size)
-        assert one["evaluations"] == two["evaluations"]
-        assert one["passes"] == two["passes"]
+def test_streams_take_as_many_passes_as_arrays(cost_model):
     for row in cost_model.select(what="passes"):
         assert row["passes"] == row["streamed"] <= row["blind"]
-
-
-def test_ranks_take_no_more_cpu_time_than_the_cores_have(cost_model):
-    cores = cost_model.row(what="machine")["cores"]
-    for row in cost_model.select(what="ranks"):
-        # Ranks start and end at different times: a tenth, for ten evaluations.
-        assert row["cpu"] <= 1.2 * row["seconds"] * min(row["ranks"], cores)
-        assert row["seconds"] <= row["seconds_median"]
-
-
-@pytest.mark.parametrize("size", [1, 3, 8])
-def test_shards_are_all_samples_once(size):
-    views = ordinary_problem(20, 3)
-    shards = [shard_of(views, rank, size) for rank in range(size)]
-    for view, parts in zip(views, zip(*shards, strict=True), strict=True):
-        torch.testing.assert_close(torch.cat(parts), view, atol=0, rtol=0)

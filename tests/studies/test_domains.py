@@ -11,7 +11,6 @@ from sklearn.decomposition import PCA
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies import STUDIES
-from robustbook.studies._run import Run
 from robustbook.studies.domains import _recorded, _training
 from robustbook.studies.domains._pictures import FACTORS
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED as SETUPS
@@ -19,7 +18,6 @@ from robustbook.studies.domains._recorded import (
     DIGITS,
     _next_of_class,
     criteria,
-    train_pair,
     watch_training,
 )
 from robustbook.studies.domains._training import COMPARED_LEARNERS as LEARNERS
@@ -29,6 +27,7 @@ from robustbook.studies.domains.components import (
     shares_of_variance,
 )
 from robustbook.studies.domains.domain_bias import LEARNERS as WATCHED_LEARNERS
+from robustbook.studies.run import Run
 
 from ..conftest import RUN_SEED, SEED
 
@@ -163,35 +162,15 @@ def test_nothing_is_trained_twice(domain_bias, refuse, monkeypatch):
 
 
 @pytest.mark.processor
-@pytest.mark.parametrize(
-    ("name", "train", "learner"),
-    [("domain_bias", watch_training, "IRM"), ("domain_learners", train_pair, "LISA")],
-)
-def test_a_stopped_training_goes_on(
-    quick, tmp_path, monkeypatch, stopped_at, name, train, learner
-):
-    """Stopped after its third epoch, it ends with the same features or logits."""
-    results = quick(name)
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    measured = stopped_at(4)
-    run = Run("test", "quick", SEED, "cpu", (PLANS[name],))
-    with pytest.raises(KeyboardInterrupt):
-        train(run, "printed", learner, SEED)
-    (left,) = (tmp_path / "domains").iterdir()
-    assert left.suffix == ".pt"
-    found = train(run, "printed", learner, SEED)
-    assert len(measured) == PLANS[name].epochs + 1
-    where = {"setup": "printed", "learner": learner, "training_seed": SEED}
-    wanted = results.select(what="epoch", **where)
-    assert [row["loss"] for row in wanted] == [row["loss"] for row in found.epochs]
-    if name == "domain_bias":
-        for row, (first, second) in zip(wanted, found.features, strict=True):
-            numbers = picture_numbers(first, second, found.labels)
-            assert numbers["error"] == pytest.approx(row["error"], abs=1e-7)
-        return
-    pair = results.row(what="pair", **where, digits="other", factors=1, ratio=1.0)
-    right = found.second["other"][1].argmax(1) == found.labels["other"]
-    assert pair["shifted_accuracy"] == float(right.double().mean())
+def test_a_training_by_itself_ends_with_the_features_of_the_rows(domain_bias):
+    run = Run("test", "quick", SEED, "cpu", (PLANS["domain_bias"],))
+    watched = watch_training(run, "printed", "IRM", SEED)
+    where = {"setup": "printed", "learner": "IRM", "training_seed": SEED}
+    rows = domain_bias.select(what="epoch", **where)
+    assert [row["loss"] for row in rows] == [row["loss"] for row in watched.epochs]
+    for row, (first, second) in zip(rows, watched.features, strict=True):
+        numbers = picture_numbers(first, second, watched.labels)
+        assert numbers["error"] == pytest.approx(row["error"], abs=1e-7)
 
 
 # -------------------------------------------------------------------------- learners

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from robustbook.studies import error_bars
-from robustbook.studies._run import Run
 from robustbook.studies.results import read_results
+from robustbook.studies.run import Run
 
 #: No interval of these is promised to cover where nearly all are told apart.
 UNMENDED = {"AUROC", "average precision"}

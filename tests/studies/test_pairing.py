@@ -9,8 +9,8 @@ from robustbook.agreement import pair_by_label, posterior_agreement
 from robustbook.corruptions import corrupt
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import logits_of
-from robustbook.studies._run import small_network
 from robustbook.studies.pairing import METHODS, PLAIN, SETTINGS
+from robustbook.studies.run import small_network
 from robustbook.training import (
     OtherDomain,
     Pairing,

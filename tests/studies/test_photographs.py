@@ -13,7 +13,6 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import build_model
 from robustbook.studies import STUDIES
 from robustbook.studies.domains import photographs as study
-from robustbook.studies.domains import photographs_mixing as mixing
 from robustbook.studies.domains._canonical import pair_canonical
 from robustbook.studies.domains.photographs import PAIRINGS, SETTINGS, Samples
 from robustbook.training import ERM, LISA, train_domains
@@ -27,7 +26,7 @@ QUICK = replace(
 
 @pytest.fixture(scope="module")
 def domains():
-    return study.world_domains(QUICK)
+    return study.world_domains(QUICK.world)
 
 
 def test_a_head_sees_nothing_of_the_domain_that_is_left_out(domains):
@@ -35,7 +34,7 @@ def test_a_head_sees_nothing_of_the_domain_that_is_left_out(domains):
         "bold": Samples(torch.rand_like(domains["bold"].features), *domains["bold"][1:])
     }
     one, other = (
-        list(study.measured(QUICK, some, None, "bold", 3))
+        list(study.left_out(QUICK, some, some, "bold", 3))
         for some in (domains, changed)
     )
     columns = ["accuracy", *(f"pa/{name}" for name in PAIRINGS)]
@@ -146,11 +145,11 @@ def test_lisa_mixes_as_often_as_its_rows_say(
     monkeypatch.setattr(study, "train_domains", lambda model, *given, **how: (
         learners.append(given[0]) or train_domains(model, *given, **how)
     ))  # fmt: skip
-    rows = [
-        *mixing._measured(replace(QUICK, learners=mixing.ACROSS), domains, "bold", 0)
-    ]
-    assert learners == [LISA(across_domains=row["across"]) for row in rows]
-    assert [row["across"] for row in rows] == [0, 0.25, 0.5, 0.75, 1]
+    mixed = replace(QUICK, learners=study.ACROSS)
+    rows = [*study.left_out(mixed, domains, domains, "bold", 0)]
+    across = [row["learner"] for row in rows if row["what"] == "epoch"]
+    assert learners == [LISA(across_domains=share) for share in across]
+    assert across == [0, 0.25, 0.5, 0.75, 1]
 
 
 def test_canonical_pairs_look_past_what_only_one_domain_has():

@@ -11,7 +11,6 @@ from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import draw_all
 from robustbook.models import load_model, logits_of
 from robustbook.studies import STUDIES
-from robustbook.studies._run import Run
 from robustbook.studies.domains import domain_regime as study
 from robustbook.studies.domains._pictures import (
     HUES,
@@ -21,6 +20,7 @@ from robustbook.studies.domains._pictures import (
     standardized,
 )
 from robustbook.studies.domains._training import LEARNERS, new_network
+from robustbook.studies.run import Run
 from robustbook.training import train_domains
 
 from ..conftest import SEED
@@ -91,7 +91,7 @@ def test_every_training_has_every_epoch(domain_regime):
 
 
 def test_regimes_are_the_same_on_every_kind_of_device():
-    here, there = ([*study.jobs(Run("", "full", 0, kind, FULL))] for kind in KINDS)
+    here, there = ([*study.parts(Run("", "full", 0, kind, FULL))] for kind in KINDS)
     assert here == there
     assert {regime for regime, *_ in here} == set(FULL)
     # Those that only a GPU can train are another study, with rows of its own.

@@ -6,13 +6,11 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from robustbook.models import build_model
 from robustbook.training import (
@@ -31,7 +29,7 @@ def everything(trained):
     tensors = [model.state_dict(), history.weights["ID/pa"]]
     plain = [{name: v.tolist() for name, v in part.items()} for part in tensors]
     watched = [value.tolist() for value in history.watched["bias"]]
-    return history.rows, history.finished, watched, plain
+    return history.rows, watched, plain
 
 
 def classify(data, path=None, **changes):
@@ -60,16 +58,11 @@ def test_a_stopped_training_ends_as_if_it_was_not(
 
 
 @pytest.mark.processor
-def test_a_training_on_domains_stopped_by_time_goes_on(full, tmp_path, monkeypatch):
+def test_a_stopped_training_on_domains_goes_on(full, tmp_path, stopped):
     path = tmp_path / "new" / "run.pt"
-    _, none = full(path, time_limit=0)
-    assert not none.rows  # no time, no epoch
-    for _ in range(4):
-        assert not path.is_file() or not full(path, time_limit=0)[1].finished
-        clock = iter([0.0, 0.0, 99.0, 99.0])
-        with monkeypatch.context() as patch:
-            patch.setattr(time, "monotonic", lambda clock=clock: next(clock))
-            last = full(path, time_limit=1)
+    stopped(partial(full, path), after=1)
+    stopped(partial(full, path), after=2)
+    last = full(path)
     assert everything(last) == everything(full())
     written = path.stat().st_mtime_ns
     assert everything(full(path)) == everything(last)  # read, and not repeated
@@ -186,16 +179,12 @@ def flipped(path):
 
 DAMAGES = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[:1000]),
-    "empty": lambda path: path.write_bytes(b""),
-    "text": lambda path: path.write_text("epochs: 4"),
     "bit": flipped,
     "rows": partial(without, "rows"),
-    "generator": partial(without, "generator"),
     "identity": partial(without, "identity"),
     "list": lambda path: torch.save([1, 2], path),
     "code": lambda path: torch.save(Malicious(), path),
     "pickle": lambda path: path.write_bytes(pickle.dumps(Malicious())),
-    "weights": lambda path: save_file({"a": torch.zeros(2)}, path),
 }
 
 
@@ -246,13 +235,13 @@ def test_a_file_of_another_training_is_refused(
         ({"learner": Louder()}, "learner"),
         ({"domains": samples()[::-1]}, "domains"),
     ):
-        with refused(match=f"of another training: {word}(, code)? differ"):
+        with refused(match=f"of another training: {word} differ"):
             full(path, epochs=1, **change)
-    with refused(match="of another training: .*dataset, code differ"):
+    with refused(match="of another training: .*dataset differ"):
         classify(small, path)
     with refused(match="began with other weights"):
         full(path, epochs=1, model=network(7))
-    monkeypatch.setattr(_resume, "fingerprint", lambda *_: "of other code")
+    monkeypatch.setattr(_loop, "fingerprint", lambda *_: "of other code")
     with refused(match="of another training: code differ"):
         full(path, epochs=1)
     state = torch.load(path, weights_only=True)
@@ -274,7 +263,7 @@ def test_training_on_a_gpu_resumes(full, tmp_path, stopped):
     path = tmp_path / "run.pt"
     stopped(partial(full, path, device="cuda"), after=2)
     model, history = full(path, device="cuda")
-    assert history.finished
+    assert len(history.rows) == 4
     assert next(model.parameters()).device.type == "cuda"
 
 

@@ -44,8 +44,8 @@ class Cell(NamedTuple):
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits (n, D + 1) of the linear model with these margins at x = 0."""
-        own = (1 - self.loadings.square()).sqrt()
-        margins = self.limits + self.loadings * x[:, :1] + own * x[:, 1:]
+        independent = (1 - self.loadings.square()).sqrt()
+        margins = self.limits + self.loadings * x[:, :1] + independent * x[:, 1:]
         return torch.cat([torch.zeros_like(margins[:, :1]), -margins], dim=1)
 
 
@@ -88,14 +88,12 @@ def integration_cells(seed: int, draws: int, full: bool) -> list[dict[str, Any]]
 def _row(
     measure: str, cell: Cell, points: int, seed: int, draws: int
 ) -> dict[str, Any]:
-    truth = cell.failure()
+    truth, problem = cell.failure(), (cell.limits[None], cell.correlation[None])
     now, before = [], []
     for draw in range(seed * draws, (seed + 1) * draws):
         now.append(_estimate(measure, cell, points, draw))
-        together = joint_probability(
-            cell.limits[None], cell.correlation[None], points, draw, _TOLERANCE
-        )
-        before.append((1 - float(together[0]), float(together[1])))
+        kept, error = joint_probability(*problem, points, draw, _TOLERANCE)
+        before.append((1 - float(kept), float(error)))
     coverage, width = _coverage(now, truth)
     earlier, earlier_width = _coverage(before, truth)
     return {
@@ -111,18 +109,17 @@ def _row(
 
 
 def _estimate(measure: str, cell: Cell, points: int, seed: int) -> tuple[float, float]:
-    if measure == "orthant_probability":
-        options = {"points": points, "seed": seed}
-        result = orthant_probability(cell.limits, cell.correlation, **options)
-        return float(result.failure), float(result.standard_error)
+    result: Any
     x = torch.zeros(1, 1 + len(cell.limits), dtype=torch.float64)
-    # A pair of opposite noise fits a linear model exactly.
-    robustness = (
-        taylor(cell.logits, x, 1.0, seed=seed, batch_size=8)
-        if measure == "taylor"
-        else mmse(cell.logits, x, 1.0, samples=2, seed=seed, batch_size=8)
-    )
-    return float(robustness.failure), float(robustness.standard_error)
+    options: dict[str, Any] = {"seed": seed, "batch_size": 8}
+    if measure == "orthant_probability":
+        problem = cell.limits, cell.correlation
+        result = orthant_probability(*problem, points=points, seed=seed)
+    elif measure == "taylor":
+        result = taylor(cell.logits, x, 1.0, **options)
+    else:  # A pair of opposite noise fits a linear model exactly.
+        result = mmse(cell.logits, x, 1.0, samples=2, **options)
+    return float(result.failure), float(result.standard_error)
 
 
 def _coverage(

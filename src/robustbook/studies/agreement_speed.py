@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from robustbook.agreement import AdamTrace, adam_agreement, posterior_agreement
+from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.agreement.solver import Kernel
-from robustbook.studies._run import Row, Run, Setting, one_thread
+from robustbook.studies.run import Row, Run, Setting, one_thread
 
 #: Epochs of the papers' procedure, which takes batches of 16.
 PAPER_EPOCHS = 500
@@ -34,14 +34,18 @@ def ordinary_problem(samples: int, classes: int, seed: int = 0) -> Pair:
     return clean, shifted.add_(clean)
 
 
-def shortest(action: Callable[[], object], repeat: int = 1) -> float:
-    """Shortest of ``repeat`` runs, in seconds."""
-    best = float("inf")
+def shortest(
+    action: Callable[[], object],
+    repeat: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Shortest of ``repeat`` runs, in seconds of a clock."""
+    times = []
     for _ in range(repeat):
-        start = time.perf_counter()
+        start = clock()
         action()
-        best = min(best, time.perf_counter() - start)
-    return best
+        times.append(clock() - start)
+    return min(times)
 
 
 def exact(pair: Pair, repeat: int) -> Row:
@@ -53,18 +57,9 @@ def exact(pair: Pair, repeat: int) -> Row:
 
 def adam(pair: Pair, *, measured: int, batch_size: int | None = None) -> Row:
     """Gradient steps alone, ``measured`` epochs extrapolated to those of the papers."""
-    adam_agreement(*pair, epochs=1)  # the first step of a process loads autograd
-
-    def measure() -> AdamTrace:
-        return adam_agreement(*pair, epochs=measured, batch_size=batch_size)
-
-    spent = shortest(measure)
-    return _extrapolated(spent, measured)
-
-
-def _extrapolated(spent: float, measured: int) -> Row:
-    seconds = spent * PAPER_EPOCHS / measured
-    return {"seconds": seconds, "epochs": PAPER_EPOCHS, "measured_epochs": measured}
+    train = partial(adam_agreement, *pair, batch_size=batch_size)
+    train(epochs=1)  # the first step of a process loads autograd
+    return _extrapolated(shortest(partial(train, epochs=measured)), measured)
 
 
 def papers(pair: Pair, measured: int) -> Row:
@@ -82,26 +77,29 @@ def papers(pair: Pair, measured: int) -> Row:
         return product.sum(1).log().sum()
 
     def epoch() -> None:
-        for clean, shifted in loader:
+        for batch in loader:
             optimizer.zero_grad()
-            (beta.grad,) = torch.autograd.grad(-overlap(clean, shifted), beta)
+            (beta.grad,) = torch.autograd.grad(-overlap(*batch), beta)
             optimizer.step()
         with torch.no_grad():
-            for clean, shifted in loader:
-                overlap(clean, shifted)
+            for batch in loader:
+                overlap(*batch)
 
     return _extrapolated(sum(shortest(epoch) for _ in range(measured)), measured)
+
+
+def _extrapolated(spent: float, measured: int) -> Row:
+    seconds = spent * PAPER_EPOCHS / measured
+    return {"seconds": seconds, "epochs": PAPER_EPOCHS, "measured_epochs": measured}
 
 
 def arithmetic(pair: Pair, repeat: int) -> Row:
     """One evaluation of the kernel, and only its exponentials."""
     kernel = Kernel(*pair)
     values = -20 * torch.rand(2 * pair[0].numel(), dtype=torch.float64)
-    out = torch.empty_like(values)
-    return {
-        "seconds": shortest(lambda: kernel.evaluate(0.5), repeat),
-        "exponentials_seconds": shortest(lambda: torch.exp(values, out=out), repeat),
-    }
+    bare = shortest(partial(torch.exp, values, out=torch.empty_like(values)), repeat)
+    spent = shortest(partial(kernel.evaluate, 0.5), repeat)
+    return {"seconds": spent, "exponentials_seconds": bare}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,17 +111,17 @@ class SpeedSetting(Setting):
     #: Of the large problem, which has 1000 classes.
     large: int
     repeat: int
-    #: Epochs that are timed: on the whole, and in batches of 16.
-    whole: int
+    #: Epochs that are timed: of the full batch, and of batches of 16.
+    full: int
     batched: int
 
     kind = "made up"
 
 
 SETTINGS: Final = {
-    "quick": (SpeedSetting(samples=500, large=200, repeat=2, whole=5, batched=1),),
+    "quick": (SpeedSetting(samples=500, large=200, repeat=2, full=5, batched=1),),
     "full": (
-        SpeedSetting(samples=10_000, large=50_000, repeat=30, whole=500, batched=5),
+        SpeedSetting(samples=10_000, large=50_000, repeat=30, full=500, batched=5),
     ),
 }
 
@@ -135,14 +133,13 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     includes N = 50 000, K = 1000.
     """
     setting = run.setting
+    epochs: Any = {"measured": setting.batched}
     tasks: dict[str, Callable[[Pair], Row]] = {
         "exact": partial(exact, repeat=setting.repeat),
         "arithmetic": partial(arithmetic, repeat=setting.repeat),
-        "adam-full-batch": partial(adam, measured=setting.whole),
-        "adam-minibatches": partial(
-            adam, measured=setting.batched, batch_size=PAPER_BATCH
-        ),
-        "papers-procedure": partial(papers, measured=setting.batched),
+        "adam-full-batch": partial(adam, measured=setting.full),
+        "adam-minibatches": partial(adam, batch_size=PAPER_BATCH, **epochs),
+        "papers-procedure": partial(papers, **epochs),
     }
     size = {"samples": setting.samples, "classes": 10}
     pair = ordinary_problem(setting.samples, 10, run.seed)

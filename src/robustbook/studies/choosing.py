@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import count, permutations, repeat
+from itertools import count, permutations, product, repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,8 +25,8 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.studies._run import Row, Run, Setting, with_keys
 from robustbook.studies._statistics import Integers, Values
+from robustbook.studies.run import Row, Run, Setting, with_keys
 
 _RATES: Final = {10**a: 10**a for a in np.arange(-4.5, -0.9, 0.5).tolist()}
 #: What is chosen of a network, its candidates, and what they mean to scikit-learn. All
@@ -75,8 +75,13 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
-    """Judge every candidate of every problem.
+def parts(run: Run[ChoosingSetting]) -> Iterator[tuple[int, str]]:
+    """Seeds of the problems, with each task."""
+    return product(range(run.seed, run.seed + run.setting.problems), run.setting.tasks)
+
+
+def measure(run: Run[ChoosingSetting], seed: int, task: str) -> list[Row]:
+    """Judge every candidate of a problem.
 
     One row for each ``dataset``, ``task``, ``seed`` of a problem and ``candidate``.
     Two models that were fitted on two of three folds are judged on the third:
@@ -88,22 +93,12 @@ def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
     k-means ``silhouette`` and ``stability`` (same-answer rate between the folds); their
     labels are matched. ``true`` is the order by which the data were made. Chapter 38.
     """
-    for setting in run.settings:
-        seeds = range(run.seed, run.seed + setting.problems)
-        for seed, task in run.progress((s, t) for s in seeds for t in setting.tasks):
-            sizes = replace(setting, problems=0, tasks=())
-            data = "digits" if setting.dataset == "digits" else ()
-            rows = run.rows("judged candidates", _judged, sizes, task, seed, data=data)
-            keys = {"dataset": setting.dataset, "task": task, "seed": seed}
-            yield from with_keys(keys, rows)
-
-
-def _judged(setting: ChoosingSetting, task: str, seed: int) -> list[Row]:
-    judges = _KINDS.get(task, _networks)
+    setting, judges = run.setting, _KINDS.get(task, _networks)
+    keys = {"dataset": setting.dataset, "task": task, "seed": seed}
     with warnings.catch_warnings():
         # All networks train for the same epochs.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return [*judges(setting, task, seed)]
+        return [*with_keys(keys, judges(setting, task, seed))]
 
 
 # ----------------------------------------------------------- judges of classifiers

@@ -32,7 +32,7 @@ from robustbook.margins import (
     margin_consistency,
 )
 from robustbook.studies._integration_coverage import integration_cells
-from robustbook.studies._run import Row, Run, Setting
+from robustbook.studies.run import Row, Run, Setting
 
 Array = npt.NDArray[Any]
 Interval = tuple[float, float]
@@ -72,99 +72,91 @@ class Cell(NamedTuple):
     draw: Draw
 
 
-def jobs(run: Run[CoverageSetting]) -> list[tuple[str]]:
+def parts(run: Run[CoverageSetting]) -> list[tuple[str]]:
     """The families of intervals, by name."""
     return [(name,) for name in ("hard answers", *_FAMILIES, "integration")]
 
 
-def measure(run: Run[CoverageSetting], name: str) -> list[Row]:
-    """Measure one family, or read it from the cache."""
-    setting = run.setting
-
-    def found() -> Iterator[Row]:
-        if name == "hard answers":
-            yield from _counted(setting)
-        elif name == "integration":
-            draws = max(5, setting.draws // 4)  # they take a tenth of a second
-            yield from integration_cells(run.seed, draws, setting.full)
-        else:
-            for cell in _FAMILIES[name](setting.full):
-                yield _simulated(cell, setting.draws, run.seed)
-
-    return run.rows(f"coverage of {name}", found, code=__name__, setting=setting)
-
-
-def rows(run: Run[CoverageSetting]) -> Iterator[Row]:
-    """Yield a row for each cell.
+def measure(run: Run[CoverageSetting], name: str) -> Iterator[Row]:
+    """Yield a row for each cell of a family.
 
     Columns ``measure``, ``regime``, ``n`` (samples), ``nominal``, ``coverage``, its
     Monte Carlo ``error``, 0 where it is counted, and ``before``: the coverage of
     ± 1.96 standard errors, of the integration that of all constraints together; with
     ``width_ratio``, the mean width over that one's. Both None where there is none.
     """
-    for job in run.progress(jobs(run)):
-        yield from measure(run, *job)
+    setting = run.setting
+    if name == "hard answers":
+        yield from _counted(setting)
+    elif name == "integration":
+        draws = max(5, setting.draws // 4)  # they take a tenth of a second
+        yield from integration_cells(run.seed, draws, setting.full)
+    else:
+        for cell in _FAMILIES[name](setting.full):
+            yield _simulated(cell, setting.draws, run.seed)
 
 
 def _counted(setting: CoverageSetting) -> Iterator[Row]:
-    """Of one-hot answers, of which a share differs: by the binomial distribution."""
+    """Rows of one-hot answers, of which a share differs: by the binomial law."""
     sizes = [(2, 10), (2, 200), (10, 10), (10, 30), (10, 200)]
     more = [(2, 30), (2, 1000), (10, 1000), (1000, 30), (1000, 200)]
+    rates = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
     for classes, n in [*sizes, *more] if setting.full else sizes:
-        clean, numbers = torch.zeros(n, classes), np.arange(n + 1)
+        clean, numbers, pairs = torch.zeros(n, classes), np.arange(n + 1), []
         clean[:, 0] = 1
-        results = []
         for changed in numbers:
             shifted = clean.clone()
             shifted[:changed, :2] = torch.tensor([0.0, 1.0])
-            results.append(posterior_agreement(clean, shifted))
-        now = np.array([result.interval() for result in results])
-        usual = np.array([_normal(r.pa, r.standard_error) for r in results])
-        for rate in (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5):
+            pairs.append(_with_normal(posterior_agreement(clean, shifted), "pa"))
+        for rate in rates:
             truth = symmetric_channel_capacity(rate, classes)
+            regime = f"K = {classes}, {rate:.1%} change"
             chance = stats.binom.pmf(numbers, n, rate)
-            coverage, before = (
-                min(1.0, float(chance @ _holds(ends, truth))) for ends in (now, usual)
-            )
-            widths = [float(chance @ np.ptp(ends, axis=1)) for ends in (now, usual)]
-            yield {
-                "measure": "PA, hard answers",
-                "regime": f"K = {classes}, {rate:.1%} change", "n": n,
-                "nominal": _NOMINAL, "coverage": coverage, "error": 0.0,
-                "before": before, "width_ratio": _ratio(*widths),
-            }  # fmt: skip
+            yield _row("PA, hard answers", regime, n, truth, pairs, chance)
 
 
 def _simulated(cell: Cell, draws: int, seed: int) -> Row:
     random = np.random.default_rng([seed, *f"{cell[:3]}".encode()])
-    pairs = [cell.draw(random) for _ in range(draws)]
-    now = np.array([own for own, _ in pairs])
-    usual = np.array([other for _, other in pairs if other is not None])
-    share = float(_holds(now, cell.truth).mean())
-    row: Row = {
-        "measure": cell.measure, "regime": cell.regime, "n": cell.n,
-        "nominal": _NOMINAL, "coverage": share,
-        "error": math.sqrt((share * (1 - share) + 1 / draws) / draws),
-        "before": None, "width_ratio": None,
-    }  # fmt: skip
-    if len(usual):
-        row["before"] = float(_holds(usual, cell.truth).mean())
-        widths = (float(np.ptp(ends, axis=1).mean()) for ends in (now, usual))
-        row["width_ratio"] = _ratio(*widths)
-    return row
+    return _row(*cell[:4], [cell.draw(random) for _ in range(draws)])
 
 
-def _holds(ends: Array, truth: float) -> Array:
-    return (ends[:, 0] - 1e-8 <= truth) & (truth <= ends[:, 1] + 1e-8)
+def _row(
+    measure: str,
+    regime: str,
+    n: int,
+    truth: float,
+    pairs: list[Pair],
+    chance: Array | None = None,
+) -> Row:
+    """How often intervals hold the truth: each with its chance, or drawn alike."""
+
+    def mean(values: Array) -> float:
+        return float(values.mean() if chance is None else chance @ values)
+
+    def coverage_and_width(ends: Array) -> tuple[float, float]:
+        held = (ends[:, 0] - 1e-8 <= truth) & (truth <= ends[:, 1] + 1e-8)
+        return min(1.0, mean(held)), mean(np.ptp(ends, axis=1))
+
+    share, width = coverage_and_width(np.array([ends for ends, _ in pairs]))
+    row: Row = {"measure": measure, "regime": regime, "n": n, "nominal": _NOMINAL}
+    variance = (share * (1 - share) + 1 / len(pairs)) / len(pairs)
+    row |= {"coverage": share, "error": 0.0 if chance is not None else variance**0.5}
+    normal = np.array([ends for _, ends in pairs if ends is not None])
+    before = usual = None
+    if len(normal):
+        before, usual = coverage_and_width(normal)
+    return row | {
+        "before": before,
+        "width_ratio": width / usual if usual is not None and usual > 1e-9 else None,
+    }
 
 
-def _ratio(width: float, usual: float) -> float | None:
-    return width / usual if usual > 1e-9 else None
-
-
-def _normal(value: float, error: float) -> Interval:
+def _with_normal(estimate: Any, value: str = "value") -> Pair:
+    """The interval of an estimate, and the one of 1.96 standard errors around it."""
+    ends, error = estimate.interval, estimate.standard_error
     half = 0.0 if math.isnan(error) else _Z * error
-    return value - half, value + half
+    centre = getattr(estimate, value)
+    return (ends() if callable(ends) else ends), (centre - half, centre + half)
 
 
 # ------------------------------------------------------------------- agreement
@@ -197,43 +189,41 @@ def _true_agreement(
 
 
 def _agreement(
-    n: int, changes: float, views: int, prior: Tensor | None,
+    n: int,
+    changes: float,
+    views: int,
+    prior: Tensor | None,
     random: np.random.Generator,
-) -> Pair:  # fmt: skip
+) -> Pair:
     made = _views(random, n, changes, views)
-    result = posterior_agreement(*made, prior=prior, tol=1e-6)
-    return result.interval(), _normal(result.pa, result.standard_error)
+    return _with_normal(posterior_agreement(*made, prior=prior, tol=1e-6), "pa")
 
 
 def _soft_answers(full: bool) -> Iterator[Cell]:
-    for kind, views, prior in (
-        ("PA, soft answers", 2, None), ("PA, three views", 3, None),
-        ("PA, with a prior", 2, _PRIOR),
-    ):  # fmt: skip
+    views_of = {"soft answers": 2, "three views": 3, "with a prior": 2}
+    for kind, views in views_of.items():
+        prior = _PRIOR if kind == "with a prior" else None
         for changes in (0.003, 0.01, 0.05, 0.3) if full else (0.01, 0.3):
             truth = _true_agreement(full, changes, views, prior)
             for n in (30, 100, 300, 1000) if full else (30, 300):
                 draw = partial(_agreement, n, changes, views, prior)
-                yield Cell(kind, f"{changes:.1%} change", n, truth, draw)
+                yield Cell(f"PA, {kind}", f"{changes:.1%} change", n, truth, draw)
 
 
 def _comparison(
     n: int, changes: tuple[float, float], random: np.random.Generator
 ) -> Pair:
     made = [view for share in changes for view in _views(random, n, share)]
-    result = compare_agreement(*made, tol=1e-6)
-    return result.interval, _normal(result.difference, result.standard_error)
+    return _with_normal(compare_agreement(*made, tol=1e-6), "difference")
 
 
 def _comparisons(full: bool) -> Iterator[Cell]:
-    for regime, *changes in (
-        ("both change 1%", 0.01, 0.01), ("both change 10%", 0.1, 0.1),
-        ("one changes 5%, one nothing", 0.05, 0.0),
-    ):  # fmt: skip
-        one, two = changes
-        truth = _true_agreement(full, one) - _true_agreement(full, two)
+    regimes = {"both change 1%": (0.01, 0.01), "both change 10%": (0.1, 0.1)}
+    regimes["one changes 5%, one nothing"] = (0.05, 0.0)
+    for regime, (first, second) in regimes.items():
+        truth = _true_agreement(full, first) - _true_agreement(full, second)
         for n in (30, 100, 300, 1000) if full else (30, 300):
-            draw = partial(_comparison, n, (one, two))
+            draw = partial(_comparison, n, (first, second))
             yield Cell("difference of PA", regime, n, truth, draw)
 
 
@@ -242,34 +232,32 @@ def _comparisons(full: bool) -> Iterator[Cell]:
 
 def _two_rates(n: int, rates: Interval, random: np.random.Generator) -> Pair:
     first, second = (torch.tensor(random.random(n) < rate) for rate in rates)
-    result = paired_rates(first, second)
-    return result.interval, _normal(result.value, result.standard_error)
+    return _with_normal(paired_rates(first, second))
 
 
 def _two_means(n: int, random: np.random.Generator) -> Pair:
     first, second = (torch.tensor(random.gamma(0.5, size=n)) for _ in range(2))
-    result = paired_means(first, second)
-    return result.interval, _normal(result.value, result.standard_error)
+    return _with_normal(paired_means(first, second))
 
 
 def _survival(n: int, failure: float, random: np.random.Generator) -> Pair:
     """Of a linear model of two classes, counted."""
     x = torch.tensor([[-float(stats.norm.ppf(failure))]], dtype=torch.float64)
-    result = monte_carlo(
-        lambda z: torch.cat([z, torch.zeros_like(z)], dim=1), x, 1.0,
-        labels=torch.tensor([0]), samples=n, seed=int(random.integers(2**31)),
-    )  # fmt: skip
-    low, high = result.interval()
+    seed, label = int(random.integers(2**31)), torch.tensor([0])
+    model = torch.nn.ConstantPad1d((0, 1), 0.0).eval()
+    result = monte_carlo(model, x, 1.0, labels=label, samples=n, seed=seed)
+    low, high = (float(end) for end in result.interval())
     share = float(result.probability)
-    usual = _normal(share, math.sqrt(share * (1 - share) / n))
-    return (float(low), float(high)), usual
+    half = _Z * math.sqrt(share * (1 - share) / n)
+    return (low, high), (share - half, share + half)
 
 
 def _rates(full: bool) -> Iterator[Cell]:
     for n in (30, 100, 1000) if full else (30, 100):
-        for one, two in ((0.99, 0.99), (0.99, 0.9), (0.6, 0.5)):
-            regime, draw = f"{one:g} and {two:g}", partial(_two_rates, n, (one, two))
-            yield Cell("difference of two rates", regime, n, one - two, draw)
+        for first, second in ((0.99, 0.99), (0.99, 0.9), (0.6, 0.5)):
+            regime, gap = f"{first:g} and {second:g}", first - second
+            draw = partial(_two_rates, n, (first, second))
+            yield Cell("difference of two rates", regime, n, gap, draw)
         draw = partial(_two_means, n)
         yield Cell("difference of two means", "long tails", n, 0.0, draw)
         for failure in (1e-4, 1e-2, 0.1, 0.4):
@@ -309,8 +297,7 @@ def _tau(n: int, correlation: float, random: np.random.Generator) -> Pair:
     x, other = random.normal(size=(2, n))
     y = correlation * x + math.sqrt(1 - correlation**2) * other
     # Input margins are not negative; ranks are all that counts.
-    result = margin_consistency(x, np.exp(y))
-    return result.interval, _normal(result.tau, result.standard_error)
+    return _with_normal(margin_consistency(x, np.exp(y)), "tau")
 
 
 def _consistency(full: bool) -> Iterator[Cell]:
@@ -331,12 +318,9 @@ class _TestSet(NamedTuple):
 def _sampled(n: int, data: _TestSet, name: str, random: np.random.Generator) -> Pair:
     """From n margins of a test set of 10 000."""
     chosen = random.permutation(len(data.scores))[:n]
-    result = estimate_robust_accuracy(
-        data.scores, data.correct, chosen, data.margins[chosen], data.eps,
-        seed=int(random.integers(2**31)),
-    )  # fmt: skip
-    estimate = getattr(result, name)
-    return estimate.interval, _normal(estimate.value, estimate.standard_error)
+    seed, margins = int(random.integers(2**31)), data.margins[chosen]
+    result = estimate_robust_accuracy(*data[:2], chosen, margins, data.eps, seed=seed)
+    return _with_normal(getattr(result, name))
 
 
 def _robust_accuracy(full: bool) -> Iterator[Cell]:
@@ -356,7 +340,10 @@ def _robust_accuracy(full: bool) -> Iterator[Cell]:
 
 
 _FAMILIES: Final[dict[str, Callable[[bool], Iterator[Cell]]]] = {
-    "soft answers": _soft_answers, "comparisons": _comparisons, "rates": _rates,
-    "detection": _detection, "consistency": _consistency,
+    "soft answers": _soft_answers,
+    "comparisons": _comparisons,
+    "rates": _rates,
+    "detection": _detection,
+    "consistency": _consistency,
     "robust accuracy": _robust_accuracy,
-}  # fmt: skip
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 from typing import Any, Final
 
 import torch
@@ -16,7 +17,7 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of, pacs_features
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, small_network, with_keys
+from robustbook.studies.run import Row, Run, Setting, small_network
 from robustbook.training import (
     AttackedView,
     OtherDomain,
@@ -87,7 +88,12 @@ class Task:
     pairs: Callable[[nn.Module], dict[str, Pair]]
 
 
-def rows(run: Run[PairingSetting]) -> Iterator[Row]:
+def parts(run: Run[PairingSetting]) -> Iterator[tuple[int, str]]:
+    """Seeds, with each method."""
+    return product(range(run.seed, run.seed + run.setting.seeds), (PLAIN, *METHODS))
+
+
+def measure(run: Run[PairingSetting], seed: int, method: str) -> Iterator[Row]:
     """Train with each penalty and weight, and measure under two shifts.
 
     One row for each training: ``view`` (the setting), ``method``, ``weight`` (λ; of
@@ -100,22 +106,7 @@ def rows(run: Run[PairingSetting]) -> Iterator[Row]:
     measured on cartoons; three kinds of digits take the place of these domains in the
     quick profile. Chapter 36.
     """
-    for setting in run.settings:
-        seeds = range(run.seed, run.seed + setting.seeds)
-        for seed, method in run.progress(
-            (s, m) for s in seeds for m in (PLAIN, *METHODS)
-        ):
-            heads = setting.view == "heads"
-            data = _feature_domains(setting.dataset) if heads else setting.dataset
-            training = replace(setting, seeds=0), method, seed, run.device
-            rows = run.rows("trainings with pairs", _measured, *training, data=data)
-            keys = {"view": setting.view, "method": method, "seed": seed}
-            yield from with_keys(keys, rows)
-
-
-def _measured(
-    setting: PairingSetting, method: str, seed: int, device: str
-) -> Iterator[Row]:
+    setting = run.setting
     for place, weight in enumerate(setting.weights):
         task = _TASKS[setting.view](setting, seed)
         augmentation = Pairing(weight=0.0, shift=task.shift)
@@ -132,9 +123,10 @@ def _measured(
                 train_domains(
                     task.model, learner, task.domains, epochs=epochs, lr=setting.lr,
                     seed=seed + 1000 * stage, batch_size=setting.batch_size,
-                    device=device, progress=False,
+                    device=run.device, progress=False,
                 )  # fmt: skip
-        yield {"weight": weight, **_scores(task.model, task.pairs)}
+        keys = {"view": setting.view, "method": method, "seed": seed}
+        yield {**keys, "weight": weight, **_scores(task.model, task.pairs)}
 
 
 def _scores(model: nn.Module, pairs: Callable[[nn.Module], dict[str, Pair]]) -> Row:
@@ -152,28 +144,19 @@ def _scores(model: nn.Module, pairs: Callable[[nn.Module], dict[str, Pair]]) -> 
 # ------------------------------------------------------------------------ the tasks
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """Gaussian noise."""
-
-    std: float
-
-    def __call__(
-        self, model: nn.Module, images: Tensor, labels: Tensor, draws: torch.Generator
-    ) -> Tensor:
-        return add_gaussian_noise(images, self.std, generator=draws)
-
-
 def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
     def noisy(images: Tensor) -> Tensor:
         draws = torch.Generator().manual_seed(seed)
         return add_gaussian_noise(images, 0.3, generator=draws)
 
-    shift: Any = _Noise(setting.size)
+    def shift(_: nn.Module, images: Tensor, __: Tensor, draws: Any) -> Tensor:
+        return add_gaussian_noise(images, setting.size, generator=draws)
+
+    view: Any = shift
     model = small_network(64, 10, hidden=64, seed=seed)
     unseen: Any = partial(corrupt, kind="rotation", severity=3)
     if setting.view == "attack":
-        shift, unseen = AttackedView(eps=setting.size, steps=5), noisy
+        view, unseen = AttackedView(eps=setting.size, steps=5), noisy
     elif setting.view == "photographs":
         options = {"width": 8, "norm": "group"}
         model = build_model("strided-cnn", seed=seed, options=options)
@@ -191,11 +174,11 @@ def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
         for place, (name, data) in enumerate(sets.items()):
             draws = torch.Generator().manual_seed(1000 * (place + 1) + seed)
             batch = (part[None].to(device) for part in (data.images, data.labels))
-            moved = shift(trained, *batch, draws)[0]
+            moved = view(trained, *batch, draws)[0]
             views[name] = data.images, moved.detach().cpu(), data.labels
         return {**views, "unseen": (test.images, unseen(test.images), test.labels)}
 
-    return Task(model, [train_set], shift, pairs)
+    return Task(model, [train_set], view, pairs)
 
 
 def _domains(setting: PairingSetting, seed: int) -> Task:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from robustbook.agreement import soft_label_agreement
 from robustbook.datasets import load_votes
 from robustbook.models import load_model, logits_of
-from robustbook.studies._run import Row, Run, Setting
 from robustbook.studies._statistics import Values, interval_row, middle_95
 from robustbook.studies.families import matched_difference
+from robustbook.studies.run import Row, Run, Setting
 
 #: With the labels of the data set, the crowd, a random person, and a random person who
 #: names something else than the label.

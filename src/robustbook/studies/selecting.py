@@ -188,5 +188,5 @@ def paired_interval(one: Any, other: Any) -> tuple[float, float, float]:
     >>> -1 <= low < 0 < difference < high <= 1
     True
     """
-    found = paired_rates(*(torch.tensor([*hits]).bool() for hits in (one, other)))
-    return found.value, *found.interval
+    rates = paired_rates(*(torch.tensor([*hits]).bool() for hits in (one, other)))
+    return rates.value, *rates.interval

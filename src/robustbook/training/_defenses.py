@@ -125,8 +125,8 @@ def boosted_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     >>> float(boosted_cross_entropy(torch.zeros(1, 2), torch.tensor([0])))
     1.386...
     """
-    own = F.one_hot(labels, logits.shape[1]).bool()
-    rival = logits.masked_fill(own, -torch.inf).argmax(1, keepdim=True)
+    named = F.one_hot(labels, logits.shape[1]).bool()
+    rival = logits.masked_fill(named, -torch.inf).argmax(1, keepdim=True)
     # Of logits: no probability is rounded to 1.
     others = logits.scatter(1, rival, -torch.inf).logsumexp(1)
     return F.cross_entropy(logits, labels) + (logits.logsumexp(1) - others).mean()
@@ -176,8 +176,8 @@ def _largest_margin(*, eps: float, steps: int) -> Loss:
         with torch.no_grad():
             near = at_the_border(model, images, far, labels)
         clean, border = model(torch.cat([images, near])).float().chunk(2)
-        found = border.argmax(1) != labels  # else the margin is wide enough
-        costs = F.cross_entropy(border, labels, reduction="none") * found
+        crossed = border.argmax(1) != labels  # else the margin is wide enough
+        costs = F.cross_entropy(border, labels, reduction="none") * crossed
         return (F.cross_entropy(clean, labels) + 2 * costs.mean()) / 3
 
     return loss

@@ -85,11 +85,8 @@ class IRM:
     warmup_epochs: int = 0
 
     def __post_init__(self) -> None:
-        # Plain numbers, so that equal learners look the same in checkpoints.
-        weight = check_non_negative("weight", self.weight)
-        warmup = check_count("warmup_epochs", self.warmup_epochs, minimum=0)
-        object.__setattr__(self, "weight", weight)
-        object.__setattr__(self, "warmup_epochs", warmup)
+        check_non_negative("weight", self.weight)
+        check_count("warmup_epochs", self.warmup_epochs, minimum=0)
 
     def loss(
         self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int, **_: Any
@@ -135,10 +132,8 @@ class LISA:
     mix: str = "mixup"
 
     def __post_init__(self) -> None:
-        across = check_fraction("across_domains", self.across_domains)
-        alpha = check_positive("alpha", self.alpha)
-        object.__setattr__(self, "across_domains", across)
-        object.__setattr__(self, "alpha", alpha)
+        check_fraction("across_domains", self.across_domains)
+        check_positive("alpha", self.alpha)
         check_choice("mix", self.mix, ("mixup", "cutmix"))
 
     def loss(

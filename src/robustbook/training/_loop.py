@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import struct
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,19 +15,20 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from robustbook._checks.arguments import check_count
+from robustbook._store.provenance import fingerprint
 from robustbook._store.sums import code_sum, tensors_sum
 from robustbook.datasets import Dataset
 from robustbook.training import _resume
 from robustbook.training._learners import Learner
 from robustbook.training._losses import Loss
-from robustbook.training._resume import HISTORY, code_of, described, write_state
+from robustbook.training._resume import CODE, HISTORY, described, write_state
 
 #: Batches of an epoch, images (D, n, C, H, W) and labels (D, n) of D domains, in an
 #: order that a CPU generator draws.
 Batches = Callable[[torch.Generator], Iterator[tuple[Tensor, Tensor]]]
 
-#: Scores of an epoch by name, and the seconds of parts of the measurement.
-Scores = Callable[[nn.Module], tuple[dict[str, float], dict[str, float]]]
+#: Scores of an epoch by name.
+Scores = Callable[[nn.Module], dict[str, float]]
 
 
 @dataclass
@@ -42,15 +40,10 @@ class History:
     rows : list of dict
         One for each epoch: "epoch" (from 1), "loss" and "risk" (nats), the measure's
         "NAME/accuracy" and so on of each validation pair, "test/NAME" of each test set.
-    seconds : list of dict
-        How long each epoch took: "train" for the steps, "logits" for evaluating the
-        model, "measure" for the scores of the pairs.
     weights : dict of str to dict
         For each criterion that is kept, the weights of its best epoch.
     watched : dict of str to list of Tensor
         For each watched function, its values after each epoch.
-    finished : bool
-        Whether training came to its end.
 
     Examples
     --------
@@ -62,10 +55,8 @@ class History:
     """
 
     rows: list[dict[str, float]] = field(default_factory=list)
-    seconds: list[dict[str, float]] = field(default_factory=list)
     weights: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     watched: dict[str, list[Tensor]] = field(default_factory=dict)
-    finished: bool = False
 
     def best(self, criterion: str) -> dict[str, float]:
         """Return the row of the first epoch with the largest value of a criterion.
@@ -126,11 +117,11 @@ def domain_batches(
     def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         orders = []
         for domain in domains:
-            laps = [
+            orders_of_domain = [
                 torch.randperm(len(domain), generator=generator)
                 for _ in range(-(-wanted // len(domain)))
             ]
-            order = torch.cat(laps)[:wanted].to(device)
+            order = torch.cat(orders_of_domain)[:wanted].to(device)
             orders.append(torch.split(order, batch_size))
         for index in zip(*orders, strict=True):
             batch = [as_floats(x[i]) for x, i in zip(images, index, strict=True)]
@@ -200,14 +191,9 @@ class Loop:
         self.device = next(self.model.parameters()).device
 
     def run(
-        self,
-        *,
-        checkpoint: Path | str | None = None,
-        time_limit: float | None = None,
-        progress: bool = True,
+        self, *, checkpoint: Path | str | None = None, progress: bool = True
     ) -> History:
-        """Train to the end, or to the limit; from where the checkpoint is."""
-        began = time.monotonic()
+        """Train to the end, from where the checkpoint is."""
         path = None if checkpoint is None else Path(checkpoint)
         if path is not None:
             _resume.check_place(path)
@@ -224,15 +210,12 @@ class Loop:
             disable=not progress,
         ) as bar:
             while len(rows) < self.epochs:
-                if time_limit is not None and time.monotonic() - began > time_limit:
-                    break
                 row = self._epoch()
                 if path is not None:
                     write_state(path, self._state())
                 bar.update()
                 # Drawn at once, however short an epoch is.
                 bar.set_postfix({k: f"{row[k]:.3f}" for k in row if _is_shown(k)})
-        self.history.finished = len(rows) >= self.epochs
         if self.average is not None:
             self.model.load_state_dict(self.average.module.state_dict())
         self.model.eval()
@@ -241,18 +224,13 @@ class Loop:
     def _epoch(self) -> dict[str, float]:
         history = self.history
         number = len(history.rows)
-        began = time.perf_counter()
         loss, risk = self._pass(number)
         row: dict[str, float] = {"epoch": number + 1, "loss": loss, "risk": risk}
-        seconds = {"train": time.perf_counter() - began}
         model = self.model if self.average is None else self.average.module
         model.eval()
         if self.scores is not None:
-            scores, more = self.scores(model)
-            row |= scores
-            seconds |= more
+            row |= self.scores(model)
         history.rows.append(row)
-        history.seconds.append(seconds)
         with torch.no_grad():
             for name, look in self.watch.items():
                 value = look(model).detach().cpu().clone()
@@ -325,28 +303,25 @@ class Loop:
         """Values that must be the same for a training to go on."""
         # With all its options: momentum, decay.
         plain = {k: v for k, v in self.optimizer.defaults.items() if k != "lr"}
-        functions = {**self.watch, **self.identity}
         weights = self.model.state_dict().items()
         shapes = [f"{name} {tuple(value.shape)}" for name, value in weights]
-        parts = self.model, self.objective, self.scores, *functions.values()
         return {
             "learner": described(self.objective), "lr": max(self.rates),
             "seed": self.seed, "autocast": self.autocast, "averaging": self.averaging,
             "optimizer": f"{type(self.optimizer).__name__}({plain})",
             "keep": list(self.keep), "watch": described(self.watch),
             "model": [code_sum(self.model), *shapes],
-            **described(self.identity), "code": code_of(*parts),
+            **described(self.identity), "code": fingerprint(*CODE),
         }  # fmt: skip
 
-    def _used_rates(self, epochs: int) -> str:
-        used = self.rates[: epochs * self._steps]
-        return hashlib.sha256(struct.pack(f"{len(used)}d", *used)).hexdigest()
+    def _used_rates(self, rows: list[dict[str, float]]) -> list[float]:
+        return self.rates[: len(rows) * self._steps]
 
     def _state(self) -> dict[str, Any]:
         return {
             "identity": self._identity,
             "initial": self._initial,
-            "rates": self._used_rates(len(self.history.rows)),
+            "rates": self._used_rates(self.history.rows),
             "generator": self.generator.get_state(),
             **{name: part.state_dict() for name, part in self._parts.items()},
             **{name: getattr(self.history, name) for name in HISTORY},
@@ -362,7 +337,7 @@ class Loop:
         state = _resume.read_state(path)
         differing = _resume.differences(state, self._identity)
         # More or fewer epochs are the same training as long as their rates are.
-        if not differing and state["rates"] != self._used_rates(len(state["rows"])):
+        if not differing and state["rates"] != self._used_rates(state["rows"]):
             differing = ["epochs"]
         if differing:
             raise ValueError(

@@ -168,11 +168,9 @@ class Pairing:
                 f"{self.shift!r}"
             )
         for name in ("weight", "noise_std"):
-            object.__setattr__(
-                self, name, check_non_negative(name, getattr(self, name))
-            )
+            check_non_negative(name, getattr(self, name))
         for name in ("share", "memory"):
-            object.__setattr__(self, name, check_fraction(name, getattr(self, name)))
+            check_fraction(name, getattr(self, name))
 
     @property
     def name(self) -> str:
@@ -211,10 +209,10 @@ class Pairing:
         if running.get("epoch") != epoch or running.get("generator") is not generator:
             running.clear()
             running.update(epoch=epoch, generator=generator)
-        own = posterior_agreement(logits, shifted).beta
+        beta = posterior_agreement(logits, shifted).beta
         before = running.get("log beta")
-        if 0.0 < own < math.inf:
+        if 0.0 < beta < math.inf:
             share = 1.0 if before is None else 1.0 - self.memory
             kept = (1.0 - share) * (before or 0.0)
-            running["log beta"] = share * math.log(own) + kept
-        return own if before is None else math.exp(before)
+            running["log beta"] = share * math.log(beta) + kept
+        return beta if before is None else math.exp(before)

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.files import atomic_write, check_writable
-from robustbook._store.provenance import fingerprint
 from robustbook._store.sums import code_sum, tensor_sum
 from robustbook.datasets import Dataset
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
+#: The modules that train, whose sum is in the file.
+CODE: Final = ("robustbook.training._train", "robustbook.training._retrain")
 #: Fields of a history that are kept.
-HISTORY: Final = ("rows", "seconds", "weights", "watched")
+HISTORY: Final = ("rows", "weights", "watched")
 _KEYS: Final = frozenset(
     ("format", "identity", "initial", "rates", "generator", "model", "optimizer")
 ) | {*HISTORY}
@@ -78,27 +79,15 @@ def differences(state: Mapping[str, Any], identity: Mapping[str, Any]) -> list[s
     return [key for key in identity if identity[key] != stored.get(key)]
 
 
-def code_of(*parts: object) -> str:
-    """Sum of the training's code, and of the package's modules that hold `parts`."""
-    modules = {_named(part).__module__ for part in parts}
-    ours = {name for name in modules if name.startswith("robustbook.")}
-    return fingerprint("robustbook.training._train", *sorted(ours))
-
-
-def described(part: Any) -> Any:
+def described(part: Any, outer: frozenset[int] = frozenset()) -> Any:
     """Describe a part of a training by plain values that distinguish it.
 
-    Of a data set it is the sums of all images and labels; of the user's own functions
-    and objects the sum of their source and what they hold; the package's own source is
-    in :func:`code_of`.
+    Of a data set they are the sums of all images and labels; of functions and objects
+    the sum of their code and what they hold.
     """
-    return _described(part, frozenset())
-
-
-def _described(part: Any, outer: frozenset[int]) -> Any:
     if id(part) in outer:  # a function may hold itself
         return "itself"
-    inner = partial(_described, outer=outer | {id(part)})
+    inner = partial(described, outer=outer | {id(part)})
     if part is None or isinstance(part, (bool, int, float, str)):
         return part
     if isinstance(part, Mapping):
@@ -109,31 +98,18 @@ def _described(part: Any, outer: frozenset[int]) -> Any:
         return [tensor_sum(part.images), tensor_sum(part.labels)]
     if isinstance(part, Tensor):
         return tensor_sum(part)
-    if isinstance(part, nn.Module):
-        return code_sum(part)  # training changes its weights
     if isinstance(part, partial):
         return inner([part.func, part.args, part.keywords])
-    code = _place(part) if _place(part).startswith("robustbook.") else code_sum(part)
+    code = code_sum(part)
+    if isinstance(part, nn.Module):
+        return code  # training changes its weights
     if inspect.isroutine(part):
-        cells = getattr(part, "__closure__", None) or ()
-        defaults = (
-            getattr(part, "__defaults__", None),
-            getattr(part, "__kwdefaults__", None),
-        )
-        return [code, inner([cell.cell_contents for cell in cells]), *inner(defaults)]
+        cells = [
+            cell.cell_contents for cell in getattr(part, "__closure__", None) or ()
+        ]
+        kept = ("__defaults__", "__kwdefaults__")
+        return [code, *inner([cells, *(getattr(part, name, None) for name in kept)])]
     words: Any = type(part).__repr__
     if words is object.__repr__:  # which names an address
         return [code, inner(getattr(part, "__dict__", {}))]
     return [repr(part), code]
-
-
-def _place(part: object) -> str:
-    named = _named(part)
-    return f"{named.__module__}.{named.__qualname__}"
-
-
-def _named(part: object) -> Any:
-    """The function, or the class of an object."""
-    if isinstance(part, partial):
-        part = part.func
-    return part if inspect.isroutine(part) else type(part)

@@ -205,13 +205,13 @@ def _augmented(images: Tensor, *, padding: int, generator: torch.Generator) -> T
 def _robustness(data: Dataset, eps: float) -> Scores:
     """Accuracy without and with an attack by PGD of ten steps."""
 
-    def scores(model: nn.Module) -> tuple[dict[str, float], dict[str, float]]:
+    def scores(model: nn.Module) -> dict[str, float]:
         from robustbook.attacks import pgd
 
         images, labels = data.images, data.labels
         attacked = pgd(model, images, labels, eps=eps, steps=10, progress=False)
         clean = accuracy(logits_of(model, images), labels)
         robust = attacked.robust_accuracy()
-        return {"held out/accuracy": clean, "held out/robust": robust}, {}
+        return {"held out/accuracy": clean, "held out/robust": robust}
 
     return scores

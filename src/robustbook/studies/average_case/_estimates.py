@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from robustbook.average_case.parts import (
 from robustbook.datasets import Dataset
 from robustbook.studies._statistics import Integers, Values
 from robustbook.studies.average_case._counts import agreements, all_of
+from robustbook.studies.run import Setting
 
 #: The scale at which the logistic function is closest to the normal one; the paper's
 #: source for its sigmoid has it, the paper's formula has not.
@@ -41,6 +43,42 @@ _ADDED: Final = 0.1
 _POINTS: Final = 1024
 
 
+#: Linear models that a study trains itself, as the paper's are, and their data sets.
+TRAINED: Final = {"mnist-linear": "mnist", "fashion-linear": "fashion-mnist"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateSetting(Setting):
+    """Networks that are measured on the same images with the same noise."""
+
+    models: tuple[str, ...]
+    sigmas: tuple[float, ...]
+    #: Noisy inputs of the MMSE fits.
+    fits: int = 10
+    #: Noisy inputs of the reference, for each image and noise on average, at most.
+    budget: int = 800
+    #: Models whose reference is sharpened, the error over that of MMSE in pairs that is
+    #: aimed at, and noisy inputs that are added for it, at most.
+    sharper: tuple[str, ...] = ()
+    share: float = 0.09
+    added: int = 3000
+    estimators: tuple[str, ...] = ESTIMATORS
+    #: The noise at which MMSE fits with more and more noisy inputs are compared, on
+    #: how many images, for which models.
+    focus: float = 0.1
+    few: int = 100
+    shown: tuple[str, ...] = ()
+    counts: tuple[int, ...] = (1, 2, 5, 10, 25, 50)
+
+    def checkpoints(self) -> list[str]:
+        """Those that are not trained here."""
+        return [name for name in self.models if name not in TRAINED]
+
+    def only(self, *names: str) -> Self:
+        """The same setting, restricted to networks that are not trained here."""
+        return super().only(*(name for name in names if name not in TRAINED))
+
+
 class Fit(NamedTuple):
     """A linearization of all inputs under one noise, and its probabilities."""
 
@@ -51,21 +89,24 @@ class Fit(NamedTuple):
 
 
 def estimated_arrays(
-    model: nn.Module, data: Dataset, *, sigmas: Sequence[float],
-    estimators: Sequence[str], fits: int, counts: Sequence[int], few: int,
-    focus: float, budget: int, plain: bool, seed: int,
-) -> Arrays:  # fmt: skip
+    model: nn.Module,
+    data: Dataset,
+    setting: EstimateSetting,
+    counts: Sequence[int],
+    plain: bool,
+    seed: int,
+) -> Arrays:
     """All estimates of one model and the reference, each (S, N)."""
-    x, sigmas = data.images, list(sigmas)
+    x, sigmas, fits = data.images, list(setting.sigmas), setting.fits
     problem = set_up(model, x, sigmas)
     rows: dict[str, list[Values]] = {}
     for place, sigma in enumerate(sigmas):
         pairs = fitted(problem, sigma, fits, seed + 1, antithetic=True)
         estimates = {
             "mmse_pairs": pairs.probability.cpu().numpy(),
-            **reference(problem, sigma, pairs, budget, plain, [seed, place]),
+            **reference(problem, sigma, pairs, setting.budget, plain, [seed, place]),
         }
-        if "mmse" in estimators:
+        if "mmse" in setting.estimators:
             fit = fitted(problem, sigma, fits, seed + 1, antithetic=False)
             norms = fit.gram.diagonal(dim1=1, dim2=2).sqrt()
             sigmoid = mv_sigmoid(fit.margins / (sigma * norms))
@@ -74,15 +115,13 @@ def estimated_arrays(
         for name, values in estimates.items():
             rows.setdefault(name, []).append(values)
     result: Arrays = {name: np.stack(values) for name, values in rows.items()}
-    for estimator in estimators:
+    for estimator in setting.estimators:
         if estimator not in result:
             result[estimator] = _sampled_nothing(estimator, model, data, sigmas)
     for count in counts:
         for antithetic in (False, True) if count % 2 == 0 else (False,):
-            estimate = mmse(
-                model, x[:few], focus, samples=count, seed=seed + 2,
-                antithetic=antithetic,
-            )  # fmt: skip
+            how: Any = {"samples": count, "seed": seed + 2, "antithetic": antithetic}
+            estimate = mmse(model, x[: setting.few], setting.focus, **how)
             name = "mmse_pairs" if antithetic else "mmse"
             result[f"{name} {count}"] = estimate.probability.cpu().numpy()
     return result

@@ -15,10 +15,8 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
-from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, logits_of
-from robustbook.studies._run import Row, Run, png, significant
 from robustbook.studies._statistics import (
     Integers,
     Values,
@@ -27,6 +25,7 @@ from robustbook.studies._statistics import (
     mean_row,
 )
 from robustbook.studies.average_case._survival import Survival
+from robustbook.studies.run import Row, png, significant
 from robustbook.training import train_classifier
 
 #: Passes of the network over its few images.
@@ -45,11 +44,11 @@ class Ends:
     repeats: int = 2
 
 
-def end_rows(run: Run[Any], survival: Survival, ends: Ends) -> Iterator[Row]:
+def end_rows(survival: Survival, ends: Ends) -> Iterator[Row]:
     """What the ends by robustness and by softmax are, and who can tell them."""
     scores = _scores(survival)
     yield from _properties(survival, scores, ends)
-    yield from _separability(run, survival, scores, ends)
+    yield from _separability(survival, scores, ends)
 
 
 def _scores(survival: Survival) -> dict[str, Values]:
@@ -91,10 +90,16 @@ def _properties(
 
 
 def _separability(
-    run: Run[Any], survival: Survival, scores: dict[str, Values], ends: Ends
+    survival: Survival, scores: dict[str, Values], ends: Ends
 ) -> Iterator[Row]:
-    arrays = run.arrays("separated ends", _separations, survival, scores, ends)
-    for score, value in arrays.items():
+    for score, values in scores.items():
+        index, upper = ends_of_classes(values, survival.labels, ends.images)
+        images = survival.data.images[torch.from_numpy(index)]
+        strata = 2 * survival.labels[index] + upper
+        # The two controls need no more than one run.
+        repeats = ends.repeats if score in ("p", "softmax") else 1
+        asked = partial(separated, images, upper, strata, folds=ends.folds)
+        value = np.stack([asked(seed=survival.seed + k) for k in range(repeats)])
         mean = value.mean(0)
         # Images are the units; training adds what differs between repeats.
         training = mean_error(value.mean(1)) if len(value) > 1 else 0.0
@@ -103,21 +108,6 @@ def _separability(
             "accuracy_se": significant(math.hypot(mean_error(mean), training)),
             "images": len(mean),
         }  # fmt: skip
-
-
-def _separations(survival: Survival, scores: dict[str, Values], ends: Ends) -> Arrays:
-    """Whether the end of each image was named, by score: (R, n)."""
-    result: Arrays = {}
-    for score, values in scores.items():
-        index, upper = ends_of_classes(values, survival.labels, ends.images)
-        images = survival.data.images[torch.from_numpy(index)]
-        strata = 2 * survival.labels[index] + upper
-        # The two controls need no more than one run.
-        repeats = ends.repeats if score in ("p", "softmax") else 1
-        asked = partial(separated, images, upper, strata, folds=ends.folds)
-        runs = [asked(seed=survival.seed + run) for run in range(repeats)]
-        result[score] = np.stack(runs)
-    return result
 
 
 def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:

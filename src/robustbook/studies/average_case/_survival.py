@@ -16,8 +16,8 @@ from robustbook.average_case import mmse, softmax_proxy
 from robustbook.average_case.parts import linear_probability, linearize, set_up
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
-from robustbook.studies._run import Run
 from robustbook.studies._statistics import Integers, Values
+from robustbook.studies.run import Run
 
 #: Points of each scramble of the integration.
 POINTS: Final = 256
@@ -81,10 +81,9 @@ def measure_survival(
     run: Run[Any], name: str, data: Dataset, *, sigmas: tuple[float, ...], draws: int,
     fits: int = 0,
 ) -> Survival:  # fmt: skip
-    """Measure all that needs the model, or read it from the cache."""
+    """Measure all that needs the model."""
     problem = data.images, list(sigmas), draws, fits, run.seed
-    arrays = run.arrays("kept predictions", _measure, *problem, network=name)
-    return Survival(data, sigmas, draws, run.seed, arrays)
+    return Survival(data, sigmas, draws, run.seed, _measure(run.model(name), *problem))
 
 
 def _measure(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from robustbook.models import checkpoint_entry, list_models, training_runs
-from robustbook.studies._run import Row, Run, Setting, significant, with_keys
 from robustbook.studies._statistics import (
     Integers,
     Values,
@@ -23,6 +22,7 @@ from robustbook.studies._statistics import (
 )
 from robustbook.studies.average_case._extremes import Ends, end_rows, pictures
 from robustbook.studies.average_case._survival import Survival, measure_survival
+from robustbook.studies.run import Row, Run, Setting, significant, with_keys
 from robustbook.training import GRADIENT_PENALTIES
 
 #: Resamples of the images for the interval of a correlation over classes.
@@ -132,7 +132,15 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
+def parts(run: Run[SurvivalSetting]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The networks, and the classes of which images are stored: for the first one."""
+    for place, model in enumerate(run.setting.models):
+        yield model, () if place else run.setting.pictured
+
+
+def measure(
+    run: Run[SurvivalSetting], model: str, pictured: tuple[int, ...]
+) -> Iterator[Row]:
     """Measure average-case robustness by class and by image, and what predicts it.
 
     Rows with ``what`` =
@@ -161,32 +169,16 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
     Intervals are from resampled images. Average-case paper, Figures 3, 4, 11 to 13.
     Chapter 20 of this book.
     """
-    for setting, model in run.each_model():
-        keys = {"dataset": setting.dataset, "model": model}
-        yield from with_keys(keys, _of_model(run, setting, model))
-
-
-def measure(
-    run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
-) -> Survival:
-    """Measure how often the predictions of a network survive."""
+    setting = run.setting
     fits = setting.fits if model in setting.fitted else 0
-    return measure_survival(
-        run, model, setting.data(), sigmas=setting.sigmas, draws=setting.draws,
-        fits=fits,
-    )  # fmt: skip
-
-
-def _of_model(
-    run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
-) -> Iterator[Row]:
-    survival = measure(run, setting, model)
-    yield _model(model, len(survival.labels))
-    yield from run.rows("classes and ranks of images", _of_survival, survival)
+    how: Any = {"sigmas": setting.sigmas, "draws": setting.draws, "fits": fits}
+    survival = measure_survival(run, model, run.data, **how)
+    keys = {"dataset": setting.dataset, "model": model}
+    yield from with_keys(keys, [_model(model, len(survival.labels))])
+    yield from with_keys(keys, _of_survival(survival))
     if model in setting.separated:
-        yield from end_rows(run, survival, setting.ends)
-    if model == setting.models[0]:
-        yield from pictures(survival, setting.pictured)
+        yield from with_keys(keys, end_rows(survival, setting.ends))
+    yield from with_keys(keys, pictures(survival, pictured))
 
 
 def _of_survival(survival: Survival) -> Iterator[Row]:

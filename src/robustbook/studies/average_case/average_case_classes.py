@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +19,8 @@ from robustbook._store.cache import Arrays
 from robustbook.average_case.parts import linear_probability, linearize, set_up
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, Setting, decimals
 from robustbook.studies._statistics import Values
+from robustbook.studies.run import Row, Run, Setting, decimals
 
 #: Pictures at once.
 _PART: Final = 16
@@ -61,7 +62,12 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
+def parts(run: Run[ClassesSetting]) -> Iterator[tuple[str, int]]:
+    """The network, and the position of a picture."""
+    return product(run.setting.models, range(len(run.data)))
+
+
+def measure(run: Run[ClassesSetting], name: str, index: int) -> Iterator[Row]:
     """Reduce the Taylor estimate to few classes, with a bound on all others.
 
     One row for each picture ``index`` and ``sigma``, with probabilities of the tangent
@@ -78,23 +84,14 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
 
     Average-case paper, Proposition 3.1, for as many classes as ImageNet has.
     """
-    setting = run.setting
-    (name,) = setting.models
-    model, data = run.model(name), run.data
-    for index in run.progress(range(len(data))):
-        part = data.subset(slice(index, index + 1))
-        arrays = run.arrays(
-            "slopes of all classes",
-            partial(measured, model, part, setting, run.seed + index),
-            networks=name, data=part, sigmas=setting.sigmas, draws=setting.draws,
-            near=setting.near, index=index, code=(__name__, "robustbook.models"),
-        )  # fmt: skip
-        for place, sigma in enumerate(setting.sigmas):
-            head = {"dataset": setting.dataset, "model": name, "index": index}
-            yield {**head, "sigma": sigma, **_row(arrays, place, sigma)}
+    setting, part = run.setting, run.data.subset(slice(index, index + 1))
+    arrays = slopes_of_all(run.model(name), part, setting, run.seed + index)
+    for place, sigma in enumerate(setting.sigmas):
+        head = {"dataset": setting.dataset, "model": name, "index": index}
+        yield {**head, "sigma": sigma, **_row(arrays, place, sigma)}
 
 
-def measured(
+def slopes_of_all(
     model: nn.Module, data: Dataset, setting: ClassesSetting, seed: int
 ) -> Arrays:
     """Margins and slopes of all classes, gradients of the nearest, noisy answers.

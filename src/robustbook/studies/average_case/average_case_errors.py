@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -14,55 +14,26 @@ from torch import nn
 from robustbook._store.cache import Arrays
 from robustbook.datasets import load_dataset
 from robustbook.models import build_model, logits_of
-from robustbook.studies._run import (
+from robustbook.studies._statistics import Values, mean_row, ratio_of_means
+from robustbook.studies.average_case._estimates import (
+    ESTIMATORS,
+    TRAINED,
+    EstimateSetting,
+    estimated_arrays,
+)
+from robustbook.studies.average_case._sharper import sharpened
+from robustbook.studies.run import (
     Row,
     Run,
-    Setting,
     decimals,
     significant,
     with_keys,
 )
-from robustbook.studies._statistics import Values, mean_row, ratio_of_means
-from robustbook.studies.average_case._estimates import (
-    ESTIMATORS,
-    estimated_arrays,
-)
-from robustbook.studies.average_case._sharper import sharpened
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)
-#: Linear models that are trained here, as the paper's are, and their data sets.
-_TRAINED: Final = {"mnist-linear": "mnist", "fashion-linear": "fashion-mnist"}
 #: Options of their training.
 _RECIPE: Final[dict[str, Any]] = {"epochs": 3, "lr": 1e-3}
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimateSetting(Setting):
-    """Networks that are measured on the same images with the same noise."""
-
-    models: tuple[str, ...]
-    sigmas: tuple[float, ...]
-    #: Noisy inputs of the MMSE fits.
-    fits: int = 10
-    #: Noisy inputs of the reference, for each image and noise on average, at most.
-    budget: int = 800
-    #: Models whose reference is sharpened, the error over that of MMSE in pairs that is
-    #: aimed at, and noisy inputs that are added for it, at most.
-    sharper: tuple[str, ...] = ()
-    share: float = 0.09
-    added: int = 3000
-    estimators: tuple[str, ...] = ESTIMATORS
-    #: The noise at which MMSE fits with more and more noisy inputs are compared, on
-    #: how many images, for which models.
-    focus: float = 0.1
-    few: int = 100
-    shown: tuple[str, ...] = ()
-    counts: tuple[int, ...] = (1, 2, 5, 10, 25, 50)
-
-    def checkpoints(self) -> list[str]:
-        """Those that are not trained here."""
-        return [name for name in self.models if name not in _TRAINED]
 
 
 _MNIST: Final = EstimateSetting(
@@ -153,7 +124,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
+def measure(run: Run[EstimateSetting], name: str) -> Iterator[Row]:
     """Compare every estimate with Monte Carlo, image by image.
 
     Rows with ``what`` =
@@ -180,58 +151,32 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
 
     Average-case paper, Figures 1, 2, 5 to 10. Chapters 18 and 32 of this book.
     """
-    for setting, name in run.each_model():
-        arrays = measure(run, setting, name)
-        images, counts = len(setting.data()), _counts(setting, name)
-        keys = {"dataset": setting.dataset, "model": name, "images": images}
-        yield {"what": "network", **keys, **_accuracy(run, setting, name)}
-        sharper = name in setting.sharper
-        yield from with_keys(keys, _of_model(setting, counts, sharper, arrays))
+    setting, data, model = run.setting, run.data, _model(run, name)
+    counts = setting.counts if name in setting.shown else ()
+    plain, sharper = "linear" in name, name in setting.sharper
+    arrays = estimated_arrays(model, data, setting, counts, plain, run.seed)
+    if sharper:
+        aim: Any = {"share": setting.share, "most": setting.added, "seed": run.seed}
+        noise: Any = {"sigmas": setting.sigmas, "fits": setting.fits}
+        arrays |= sharpened(model, data, arrays, **noise, **aim)
+    keys = {"dataset": setting.dataset, "model": name, "images": len(data)}
+    yield {"what": "network", **keys, **_accuracy(setting, model)}
+    yield from with_keys(keys, _of_model(setting, counts, sharper, arrays))
 
 
-def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:
-    return setting.counts if name in setting.shown else ()
-
-
-def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Arrays:
-    """The estimates of a network."""
-    data = setting.data()
-    model = _model(run, name)
-    options: dict[str, Any] = {
-        "sigmas": setting.sigmas, "estimators": setting.estimators,
-        "fits": setting.fits, "counts": _counts(setting, name), "focus": setting.focus,
-        "few": setting.few, "budget": setting.budget, "plain": "linear" in name,
-    }  # fmt: skip
-    arrays = run.arrays(
-        "estimates", partial(estimated_arrays, model, data, **options, seed=run.seed),
-        networks=model, data=data, **options, code=estimated_arrays.__module__,
-    )  # fmt: skip
-    if name not in setting.sharper:
-        return arrays
-    options = {
-        "sigmas": setting.sigmas, "fits": setting.fits, "share": setting.share,
-        "most": setting.added,
-    }  # fmt: skip
-    return arrays | run.arrays(
-        "sharper reference",
-        partial(sharpened, model, data, arrays, **options, seed=run.seed),
-        networks=model, data=[data, arrays], **options, code=sharpened.__module__,
-    )  # fmt: skip
-
-
-def _accuracy(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Row:
+def _accuracy(setting: EstimateSetting, model: nn.Module) -> Row:
     """Of the test part, not only of the images that are shown with noise."""
     data = load_dataset(setting.dataset, setting.split)
-    right = logits_of(_model(run, name), data.images).argmax(1).cpu() == data.labels
+    right = logits_of(model, data.images).argmax(1).cpu() == data.labels
     return {"accuracy": decimals(right.double().mean()), "tested": len(data)}
 
 
 def _model(run: Run[Any], name: str) -> nn.Module:
     """Load a checkpoint, or train one of the linear models of this study."""
-    if name not in _TRAINED:
+    if name not in TRAINED:
         return run.model(name)
     model = build_model("linear", seed=run.seed, options={"size": 28})
-    data = load_dataset(_TRAINED[name], "train")
+    data = load_dataset(TRAINED[name], "train")
     how: dict[str, Any] = {**_RECIPE, "seed": run.seed, "device": run.device}
     return run.trained(
         "linear model", model,

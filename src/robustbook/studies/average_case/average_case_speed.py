@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
 from robustbook.models import load_model
-from robustbook.studies._run import Row, Run, Setting, one_thread
+from robustbook.studies.agreement_speed import shortest
+from robustbook.studies.run import Row, Run, Setting, one_thread
 
 SIGMA: Final = 0.1
 #: Noisy inputs of the paper's gold standard.
@@ -104,17 +105,11 @@ def _time(
         if not sampled:
             action()  # the first call of a process loads and chooses kernels
         repeat = 1 if sampled else setting.repeat
-        seconds = min(_processor_time(action) for _ in range(repeat)) / len(images)
+        # Of this process: others on the machine do not count.
+        seconds = shortest(action, repeat, time.process_time) / len(images)
         yield {
             "model": setting.models[0], "way": way, "estimator": estimator,
             "samples": PAPER_SAMPLES if sampled else count, "measured_samples": count,
             "images": len(images), "sigma": SIGMA, "threads": 1,
             "seconds": seconds * PAPER_SAMPLES / samples if sampled else seconds,
         }  # fmt: skip
-
-
-def _processor_time(action: Callable[[], object]) -> float:
-    """Of this process: others on the machine do not count."""
-    start = time.process_time()
-    action()
-    return time.process_time() - start

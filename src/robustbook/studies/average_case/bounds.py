@@ -118,18 +118,12 @@ def _check(
     vectors = as_real("gradients", gradients).cpu()
     sigmas = check_positives("sigma", sigma)
     check_choice("estimator", estimator, ("taylor", "mmse"))
-    if values.ndim != 2 or values.shape != vectors.shape or not values.numel():
+    matrices = values.ndim == 2 and values.shape == vectors.shape and values.numel()
+    finite = bool(torch.isfinite(values).all() and torch.isfinite(vectors).all())
+    if not (matrices and finite and bool(vectors.any(dim=1).all())):
         raise ValueError(
-            "eigenvalues, gradients: expected one shape (K - 1, D), got "
+            "eigenvalues, gradients: expected finite numbers of one shape (K - 1, D), "
+            "and no gradient of 0, without whose slope there is no bound; got shapes "
             f"{tuple(values.shape)} and {tuple(vectors.shape)}"
-        )
-    if not bool((torch.isfinite(values) & torch.isfinite(vectors)).all()):
-        raise ValueError(
-            "eigenvalues, gradients: expected finite numbers, got NaN or infinity"
-        )
-    if not bool((torch.linalg.vector_norm(vectors, dim=1) > 0).all()):
-        raise ValueError(
-            "gradients: expected vectors other than 0; without a slope there is no "
-            "bound"
         )
     return values, vectors, sigmas

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from torch import nn
+
 from robustbook._store.cache import Arrays
 from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
-from robustbook.datasets import Dataset
-from robustbook.studies._run import Row, Run, Setting, decimals, with_keys
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._counts import (
     FITS,
@@ -20,12 +20,7 @@ from robustbook.studies.average_case._counts import (
     estimate_arrays,
     repeated_arrays,
 )
-
-#: Modules of the cached computations: counts and estimates.
-_CODE: Final = (
-    __name__, counted_arrays.__module__, control_variate.__module__,
-    monte_carlo.__module__,
-)  # fmt: skip
+from robustbook.studies.run import Row, Run, Setting, decimals, with_keys
 
 #: Tolerance for the rounding of interval ends.
 TINY: Final = 1e-9
@@ -88,7 +83,19 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[GainSetting]) -> Iterator[Row]:
+def parts(run: Run[GainSetting]) -> Iterator[tuple[str, float, bool]]:
+    """Each network with each sigma; with one, the estimates that are repeated."""
+    setting = run.setting
+    for name in setting.models:
+        for sigma in setting.sigmas:
+            yield name, sigma, False
+        if name == setting.repeated:
+            yield name, setting.focus, True
+
+
+def measure(
+    run: Run[GainSetting], name: str, sigma: float, repeated: bool
+) -> Iterator[Row]:
     """Count how often a model and its linearizations agree under the same noise.
 
     Rows with ``what`` =
@@ -109,64 +116,31 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
 
     Chapter 19 of this book.
     """
-    for setting, name in run.each_model():
-        keys = {"dataset": setting.dataset, "model": name}
-        yield from with_keys(keys, _images(run, setting, name))
-        if name == setting.repeated:
-            few = setting.data().subset(slice(setting.few_images))
-            yield from with_keys(keys, _repeats(run, setting, name, few))
+    keys = {"dataset": run.setting.dataset, "model": name}
+    look = _repeats if repeated else _images
+    return with_keys(keys, look(run, run.model(name), sigma))
 
 
-def jobs(run: Run[GainSetting]) -> Iterator[tuple[GainSetting, str, float]]:
-    """Each network and sigma; estimates are repeated by the rows."""
-    for setting, name in run.models():
-        for sigma in setting.sigmas:
-            yield setting, name, sigma
+def _images(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[Row]:
+    """Counts for each image."""
+    samples = run.setting.counted
+    counts = counted_arrays(model, run.data, sigma, samples, run.seed)
+    for index in range(len(counts["kept"])):
+        row: Row = {"what": "image", "sigma": sigma, "index": index}
+        row |= {"samples": samples, "kept": int(counts["kept"][index])}
+        for kind in LINEARIZATIONS:
+            row[kind] = int(counts[kind][index])
+            row[f"{kind}_both"] = int(counts[f"{kind}_both"][index])
+            row[f"{kind}_exact"] = decimals(counts[f"{kind}_exact"][index])
+        yield row
 
 
-def measure(
-    run: Run[GainSetting], setting: GainSetting, name: str, sigma: float
-) -> Arrays:
-    """Counts of a network and a sigma."""
-    data, samples = setting.data(), setting.counted
-    return run.arrays(
-        "counts of agreement", counted_arrays, data, sigma, samples, run.seed,
-        network=name, code=_CODE,
-    )  # fmt: skip
-
-
-def _images(run: Run[GainSetting], setting: GainSetting, name: str) -> Iterator[Row]:
-    """Counts for each image and sigma."""
-    samples = setting.counted
-    for sigma in setting.sigmas:
-        counts = measure(run, setting, name, sigma)
-        for index in range(len(counts["kept"])):
-            row: Row = {
-                "what": "image", "sigma": sigma, "index": index,
-                "samples": samples, "kept": int(counts["kept"][index]),
-            }  # fmt: skip
-            for kind in LINEARIZATIONS:
-                row[kind] = int(counts[kind][index])
-                row[f"{kind}_both"] = int(counts[f"{kind}_both"][index])
-                row[f"{kind}_exact"] = decimals(counts[f"{kind}_exact"][index])
-            yield row
-
-
-def _repeats(
-    run: Run[GainSetting], setting: GainSetting, name: str, data: Dataset
-) -> Iterator[Row]:
+def _repeats(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[Row]:
     """Errors and intervals of estimates that are repeated with fresh noise."""
-    sigma, seed = setting.focus, run.seed
-    problem = run.model(name), data.images, sigma
-    key: dict[str, Any] = {
-        "networks": name, "data": data, "sigma": sigma, "code": _CODE
-    }  # fmt: skip
-    counts: Row = {"samples": setting.reference, "points": 4096}
-    reference = run.arrays(
-        "reference of repeated estimates",
-        lambda: estimate_arrays(control_variate(*problem, **counts, seed=seed + 1)),
-        **counts, **key,
-    )  # fmt: skip
+    setting, seed = run.setting, run.seed
+    problem = model, run.data.images[: setting.few_images], sigma
+    counts: Any = {"samples": setting.reference, "points": 4096}
+    reference = estimate_arrays(control_variate(*problem, **counts, seed=seed + 1))
     truth, spread = reference["probability"], reference["error"] ** 2
     # The reference is unbiased, not cut; what it estimates is in [0, 1].
     cut = truth.clip(0, 1)
@@ -175,11 +149,7 @@ def _repeats(
             ask = monte_carlo if estimator == "monte_carlo" else control_variate
             estimate = partial(ask, *problem, samples=samples, **options)
             seeds = range(seed + 2, seed + 2 + setting.repeats)
-            estimates = run.arrays(
-                "repeated estimates", partial(repeated_arrays, estimate, seeds),
-                estimator=estimator, options=options, samples=samples,
-                repeats=setting.repeats, **key,
-            )  # fmt: skip
+            estimates = repeated_arrays(estimate, seeds)
             shared = {"sigma": sigma, "estimator": estimator, "samples": samples}
             calls = int(estimates["calls"].max())
             mse = ((estimates["probability"] - truth) ** 2).mean(axis=0) - spread

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import Scenes
 from robustbook.models import features_of, logits_of, resolve_device
 from robustbook.selection import pair_scores
-from robustbook.studies._run import Row, Run, decimals
 from robustbook.studies._statistics import Values
 from robustbook.studies.domains._pictures import (
     SETUPS,
@@ -26,8 +26,8 @@ from robustbook.studies.domains._pictures import (
     training_pictures,
     validation_pair,
 )
-from robustbook.studies.domains._training import Regime, Training, TrainingSetting
-from robustbook.training import History
+from robustbook.studies.domains._training import Regime, TrainingSetting, train
+from robustbook.studies.run import Row, Run, decimals
 
 #: Whether the two samples of a pair show the same digits (Experiment 5a) or share
 #: none (5b).
@@ -42,58 +42,61 @@ PAIRS: Final = 128
 
 
 def scored_epochs(
-    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
+    run: Run[Any],
+    setting: TrainingSetting,
+    setup: str,
+    learner: str,
+    training_seed: int,
+    *,
+    digits: int = 6,
 ) -> list[Row]:
-    """Train and score every epoch, or read the scores from the cache.
+    """Train and score every epoch.
 
     One row for each epoch: "epoch", "loss", "risk"; for each validation pair, and for
     the pair "tests" of the first two test environments, "NAME/accuracy" and so on as
-    :func:`criteria` has them; "test/0" ... the accuracies.
+    :func:`criteria` has them; "test/0" ... the accuracies. In a :class:`Regime`, the
+    training seed draws the validation and test images, too, and rows have "seconds" of
+    the processor instead of "risk"; they are kept in the cache.
     """
-    epochs, _ = _scored(run, run.setting, setup, learner, training_seed, run.seed)
-    return [{name: decimals(value) for name, value in row.items()} for row in epochs]
+    timed = isinstance(setting, Regime)
 
+    def compute() -> list[Row]:
+        shown = setting.of_pictures
+        sources = training_pictures(setup, shown, training_seed)
+        seed = training_seed if timed else run.seed
+        pairs, tests = held_out_pictures(setup, shown, seed)
+        measured: Any = {
+            "pairs": {**pairs, "tests": (tests[0], tests[1])},
+            "tests": {str(k): test for k, test in enumerate(tests)},
+        }
+        how = setting, learner, training_seed, sources, run.device
+        start = time.process_time()
+        _, history = train(*how, **measured, measure=criteria)
+        seconds = decimals(time.process_time() - start, 1)
+        return [{**row, "seconds": seconds} for row in history.rows]
 
-def regime_epochs(
-    run: Run[Any], regime: Regime, setup: str, training_seed: int, *, digits: int = 6
-) -> list[Row]:
-    """The same in a regime, without "risk", but with "seconds" of the processor.
-
-    The training seed draws the validation and test images, too.
-    """
-    epochs, arrays = _scored(
-        run, regime, setup, regime.learner, training_seed, training_seed,
-        # An interrupted training would not know its time.
-        checkpoint=None,
-    )  # fmt: skip
-    seconds = float(arrays["processor seconds"])
+    key = _key(setting, setup, learner, training_seed)
+    kept = run.rows("scored epochs", compute, **key) if timed else compute()
+    left_out = "risk" if timed else "seconds"
     return [
-        {name: round(value, digits) for name, value in row.items() if name != "risk"}
-        | {"seconds": seconds}
-        for row in epochs
+        {name: round(row[name], digits) for name in row if name != left_out}
+        for row in kept
     ]
 
 
-def _scored(
-    run: Run[Any], setting: TrainingSetting, setup: str, learner: str,
-    training_seed: int, seed: int, **options: Any,
-) -> tuple[list[dict[str, float]], Arrays]:  # fmt: skip
-    training = Training(run, setting, setup, learner, training_seed, "scored epochs")
-
-    def compute() -> tuple[History, Arrays]:
-        shown = setting.of_pictures
-        sources = training_pictures(setup, shown, training_seed)
-        pairs, tests = held_out_pictures(setup, shown, seed)
-        start = time.process_time()
-        _, history = training.train(
-            sources, pairs={**pairs, "tests": (tests[0], tests[1])},
-            tests={str(k): test for k, test in enumerate(tests)}, measure=criteria,
-            **options,
-        )  # fmt: skip
-        seconds = decimals(time.process_time() - start, 1)
-        return history, {"processor seconds": np.array(seconds)}
-
-    return training.recorded(compute)
+def _key(
+    setting: TrainingSetting, setup: str, learner: str, training_seed: int
+) -> dict[str, Any]:
+    # The number of other trainings does not change this one.
+    alone: dict[str, Any] = {"seeds": 0}
+    if isinstance(setting, Regime):
+        alone["setups"] = ()
+    return {
+        "networks": setting.models,
+        "data": setting.dataset,
+        "training": (replace(setting, **alone), setup, learner, training_seed),
+        "code": __name__,
+    }
 
 
 def criteria(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
@@ -152,31 +155,29 @@ def train_pair(
     Logits are those at the best epoch by :data:`SELECTED_BY`, the first of several.
     """
     setting = run.setting
-    training = Training(run, setting, setup, learner, training_seed, "trained pair")
 
-    def compute() -> tuple[History, Arrays]:
-        model, history = training.train(
-            training_pictures(setup, setting.of_pictures, training_seed),
-            pairs={"same": validation_pair(setup, setting, run.seed)},
-            measure=pair_scores,
-            keep=(SELECTED_BY,),
-        )
+    def compute() -> Arrays:
+        sources = training_pictures(setup, setting.of_pictures, training_seed)
+        pairs = {"same": validation_pair(setup, setting, run.seed)}
+        measured: Any = {"measure": pair_scores, "keep": (SELECTED_BY,)}
+        how = setting, learner, training_seed, sources, run.device
+        model, history = train(*how, pairs=pairs, **measured)
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(run.device)).eval()
-        return history, {
-            f"{digits}/{name}": value.numpy()
-            for digits in DIGITS
-            for name, value in _evaluated(
-                model, *tested_samples(setup, digits, setting, run.seed)
-            ).items()
-        }
+        arrays = {"epochs": np.array(json.dumps(history.rows))}
+        for digits in DIGITS:
+            samples = tested_samples(setup, digits, setting, run.seed)
+            for name, value in _evaluated(model, *samples).items():
+                arrays[f"{digits}/{name}"] = value.numpy()
+        return arrays
 
-    epochs, arrays = training.recorded(compute)
+    key = _key(setting, setup, learner, training_seed)
+    arrays = run.arrays("trained pair", compute, **key)
     by_digits = {
         name: {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in DIGITS}
         for name in ("first", "second", "cosine", "labels", "clusters")
     }
-    return TrainedPair(epochs, **by_digits)
+    return TrainedPair(json.loads(str(arrays["epochs"])), **by_digits)
 
 
 def tested_scenes(
@@ -236,27 +237,17 @@ class Watched:
 def watch_training(
     run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
 ) -> Watched:
-    """Train and record the features, or read them from the cache."""
+    """Train and record the features."""
     setting = run.setting
-    training = Training(run, setting, setup, learner, training_seed, "features")
+    sources = training_pictures(setup, setting.of_pictures, training_seed)
+    pair = validation_pair(setup, setting, run.seed)
+    few = [sample.subset(slice(PAIRS)) for sample in pair]
 
-    def compute() -> tuple[History, Arrays]:
-        pair = validation_pair(setup, setting, run.seed)
-        few = [sample.subset(slice(PAIRS)) for sample in pair]
-        _, history = training.train(
-            training_pictures(setup, setting.of_pictures, training_seed),
-            pairs={"same": pair},
-            measure=pair_scores,
-            watch={
-                "features": lambda model: torch.stack(
-                    [_evaluate(features_of, model, sample) for sample in few]
-                )
-            },
-        )
-        return history, {
-            "features": torch.stack(history.watched["features"]).numpy(),
-            "labels": few[0].labels.numpy(),
-        }
+    def look(model: nn.Module) -> Tensor:
+        return torch.stack([_evaluate(features_of, model, sample) for sample in few])
 
-    epochs, arrays = training.recorded(compute)
-    return Watched(epochs, arrays["features"].astype(np.float64), arrays["labels"])
+    how = setting, learner, training_seed, sources, run.device
+    measured: Any = {"measure": pair_scores, "watch": {"features": look}}
+    _, history = train(*how, pairs={"same": pair}, **measured)
+    features = torch.stack(history.watched["features"]).double().numpy()
+    return Watched(history.rows, features, few[0].labels.numpy())

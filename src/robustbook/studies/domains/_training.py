@@ -1,29 +1,20 @@
-"""A training that the cache keeps: what defines it, and how it runs.
-
-Its checkpoint lets a stopped training go on; what was recorded of it is kept in an
-array file, so that no training is repeated.
-"""
+"""Settings of trainings on two domains, and how one runs."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
+from itertools import product
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import nn
 
-from robustbook._store.cache import Arrays, cache_directory
-from robustbook._store.provenance import fingerprint
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, load_model
-from robustbook.studies._run import Run, Setting
+from robustbook.studies.run import Run, Setting
 from robustbook.training import ERM, IRM, LISA, History, Learner, train_domains
 
 #: The network of Chapter 15.
@@ -37,8 +28,6 @@ LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
         "LISA, CutMix": LISA(mix="cutmix"),
     }
 )  # fmt: skip
-#: The module that records trainings: with all that it imports, it is in their keys.
-_RECORDED: Final = "robustbook.studies.domains._recorded"
 #: The learners that the sources compare.
 COMPARED_LEARNERS: Final = ("ERM", "IRM", "LISA")
 
@@ -71,6 +60,9 @@ class TrainingSetting(Setting):
     repeats_per_digit: int = 1
     validated: int | None = None
     tested: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "models", tuple(self.loaded))
 
     def checkpoints(self) -> list[str]:
         """Those that this project or others publish; packages have their own sums."""
@@ -108,69 +100,32 @@ QUICK: Final = partial(
 )
 
 
-@dataclass(frozen=True)
-class Training:
-    """One training on two domains.
+def train(
+    setting: TrainingSetting,
+    learner: str,
+    training_seed: int,
+    sources: Sequence[Dataset],
+    device: str,
+    **options: Any,
+) -> tuple[nn.Module, History]:
+    """Train on source domains; options are what to measure.
 
-    The names of `setup` and `learner` are keys of ``SETUPS`` and of `LEARNERS`.
-    `training_seed` draws the training images, the initial weights and the batches;
-    `part` says what is recorded of the training.
+    The seed draws the initial weights and the batches.
     """
+    model = new_network(setting, sources[0].num_classes, training_seed)
+    for name in ("epochs", "lr", "optimizer", "batch_size", "precision"):
+        options[name] = getattr(setting, name)
+    options |= {"seed": training_seed, "device": device, "progress": False}
+    return model, train_domains(model, LEARNERS[learner], sources, **options)
 
-    run: Run[Any]
-    setting: TrainingSetting
-    setup: str
-    learner: str
-    training_seed: int
-    part: str
 
-    @property
-    def _depends(self) -> dict[str, Any]:
-        # Neither the number of other trainings nor a name changes this one.
-        setting = replace(self.setting, seeds=0, network=SMALL)
-        if isinstance(setting, Regime):
-            setting = replace(setting, setups=())
-        return {
-            "networks": self.setting.loaded, "data": self.setting.dataset,
-            "setting": setting, "setup": self.setup, "learner": LEARNERS[self.learner],
-            "training_seed": self.training_seed,
-        }  # fmt: skip
-
-    @property
-    def checkpoint(self) -> Path:
-        """The file that lets a stopped training go on."""
-        key = self.run.key(self.part, **self._depends)
-        text = json.dumps([key, fingerprint(_RECORDED)], sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        name = f"{self.setup}-{self.learner}-s{self.training_seed}-{digest}.pt"
-        return cache_directory() / "domains" / name.replace(" ", "-")
-
-    def recorded(
-        self, compute: Callable[[], tuple[History, Arrays]]
-    ) -> tuple[list[dict[str, float]], Arrays]:
-        """Scores of each epoch and further arrays, from the cache if they are there."""
-
-        def arrays() -> Arrays:
-            history, further = compute()
-            return {"epochs": np.array(json.dumps(history.rows)), **further}
-
-        kept = self.run.arrays(self.part, arrays, code=_RECORDED, **self._depends)
-        return json.loads(str(kept["epochs"])), kept
-
-    def train(
-        self, domains: Sequence[Dataset], **options: Any
-    ) -> tuple[nn.Module, History]:
-        """Train, or go on where a training was stopped; options are what to measure."""
-        setting = self.setting
-        model = new_network(setting, domains[0].num_classes, self.training_seed)
-        how: dict[str, Any] = {"checkpoint": self.checkpoint, **options}
-        history = train_domains(
-            model, LEARNERS[self.learner], domains, epochs=setting.epochs,
-            lr=setting.lr, optimizer=setting.optimizer, batch_size=setting.batch_size,
-            seed=self.training_seed, device=self.run.device,
-            precision=setting.precision, progress=False, **how,
-        )  # fmt: skip
-        return model, history
+def trainings(
+    run: Run[Any], setups: Iterable[str], learners: Iterable[str]
+) -> Iterator[tuple[str, str, int]]:
+    """Setups, learners and seeds: seed after seed, so that a stopped run has some."""
+    seeds = range(run.seed, run.seed + run.setting.seeds)
+    for training_seed, setup, learner in product(seeds, setups, learners):
+        yield setup, learner, training_seed
 
 
 def new_network(setting: TrainingSetting, num_classes: int, seed: int) -> nn.Module:

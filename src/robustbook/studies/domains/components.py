@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from robustbook.studies._run import Row
 from robustbook.studies._statistics import Values
+from robustbook.studies.run import Row
 
 
 def principal_component(features: Values, labels: Values) -> Values | None:

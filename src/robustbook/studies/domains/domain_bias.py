@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from typing import Final
 
-from robustbook.studies._run import Row, Run, decimals, with_keys
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
-from robustbook.studies.domains._recorded import Watched
-from robustbook.studies.domains._recorded import watch_training as measure
-from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
+from robustbook.studies.domains._recorded import Watched, watch_training
+from robustbook.studies.domains._training import (
+    FULL,
+    QUICK,
+    TrainingSetting,
+    trainings,
+)
 from robustbook.studies.domains.components import picture_numbers, principal_component
+from robustbook.studies.run import Row, Run, decimals, with_keys
 
 #: The two learners of the experiment, and one with a much larger penalty.
 LEARNERS: Final = ("ERM", "IRM", "IRM-100")
@@ -27,7 +30,14 @@ SETTINGS: Final = {
 }
 
 
-def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
+def parts(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
+    """The trainings that the rows are computed from."""
+    return trainings(run, PRINTED_AND_CONFIGURED, LEARNERS)
+
+
+def measure(
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
+) -> Iterator[Row]:
     """Train on two domains, and look at the features of validation pairs.
 
     Rows for each ``setup`` ("printed" or "configured" environments), ``learner``
@@ -39,23 +49,13 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     where the two samples of each pair are along the first principal component of their
     own sample, in standard deviations. Each is a string of decimals.
 
-    PA thesis, section 4.3, Experiment 5c; PA paper, appendix D. Training is stored in
-    the cache after every epoch. The book's audit of domain shift.
+    PA thesis, section 4.3, Experiment 5c; PA paper, appendix D. The book's audit of
+    domain shift.
     """
-    setting = run.setting
-    for setup, learner, training_seed in run.progress(jobs(run)):
-        watched = measure(run, setup, learner, training_seed)
-        keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
-        shown = SHOWN if training_seed == run.seed else SHOWN_OF_OTHERS
-        yield from with_keys(keys, _of_training(watched, {setting.epochs, *shown}))
-
-
-def jobs(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
-    """The trainings that the rows are computed from."""
-    seeds = range(run.seed, run.seed + run.setting.seeds)
-    for training_seed, *names in product(seeds, PRINTED_AND_CONFIGURED, LEARNERS):
-        setup, learner = names
-        yield setup, learner, training_seed
+    watched = watch_training(run, setup, learner, training_seed)
+    keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
+    shown = SHOWN if training_seed == run.seed else SHOWN_OF_OTHERS
+    return with_keys(keys, _of_training(watched, {run.setting.epochs, *shown}))
 
 
 def _of_training(watched: Watched, shown: set[int]) -> Iterator[Row]:

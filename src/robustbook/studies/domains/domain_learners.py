@@ -11,7 +11,6 @@ from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import confidence, sample_terms
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
@@ -23,6 +22,7 @@ from robustbook.studies.domains._training import (
     QUICK,
     TrainingSetting,
 )
+from robustbook.studies.run import Row, Run, with_keys
 
 SETTINGS: Final = {
     "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),
@@ -59,11 +59,11 @@ def rows(
     second sample shifted, on average over the seeds, with errors over the images
     (``_se_images``) and over the trainings (``_se_seeds``).
 
-    PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Training is
-    stored in the cache after every epoch. Chapter 14 of this book.
+    PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Chapter 14 of
+    this book.
     """
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
-    for setup, learner, training_seed in run.progress(jobs(run, setups=setups)):
+    for setup, learner, training_seed in run.progress(parts(run, setups=setups)):
         pair = measure(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
@@ -77,7 +77,7 @@ def rows(
         yield from with_keys({"what": "difference", **keys}, differences)
 
 
-def jobs(
+def parts(
     run: Run[TrainingSetting], *, setups: Sequence[str] = PRINTED_AND_CONFIGURED
 ) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows are computed from."""

@@ -7,10 +7,10 @@ from functools import partial
 from itertools import product
 from typing import Final
 
-from robustbook.studies._run import Row, Run
 from robustbook.studies.domains._pictures import HUES, SETUPS
-from robustbook.studies.domains._recorded import regime_epochs as measure
+from robustbook.studies.domains._recorded import scored_epochs as measure
 from robustbook.studies.domains._training import SMALL, Regime, new_network
+from robustbook.studies.run import Row, Run
 
 #: The columns that tell regimes apart.
 COLUMNS: Final = ("network", "size", "own", "borrowed", "lr")
@@ -67,14 +67,15 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     PA thesis, Experiments 6 and 7, Tables 5.3 and B.3; PA paper, Table 1. The book's
     audit of domain shift.
     """
-    for regime, setting, training_seed in run.progress(jobs(run)):
+    for job in run.progress(parts(run)):
+        regime, setting, _, training_seed = job
         classes = len(SETUPS[setting].shapes)
         network = new_network(regime, classes, training_seed)
         sizes = {
             "parameters": sum(part.numel() for part in network.parameters()),
             "count": regime.count, "epochs": regime.epochs,
         }  # fmt: skip
-        for row in measure(run, regime, setting, training_seed, digits=4):
+        for row in measure(run, *job, digits=4):
             scores = {"loss": row["loss"], "accuracy": row["ID/accuracy"]}
             scores |= {name: row[name] for name in row if name.startswith("test/")}
             yield {
@@ -84,8 +85,8 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
+def parts(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
     """The trainings that the rows are computed from."""
     seeds = range(run.seed, run.seed + run.settings[0].seeds)
     for setting, training_seed, regime in product(HUES, seeds, run.settings):
-        yield regime, setting, training_seed
+        yield regime, setting, regime.learner, training_seed

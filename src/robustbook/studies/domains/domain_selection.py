@@ -7,15 +7,16 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.domains._pictures import FACTORS
-from robustbook.studies.domains._recorded import scored_epochs as measure
+from robustbook.studies.domains._recorded import scored_epochs
 from robustbook.studies.domains._training import (
     COMPARED_LEARNERS,
     FULL,
     QUICK,
     TrainingSetting,
+    trainings,
 )
+from robustbook.studies.run import Row, Run, with_keys
 
 #: Experiment 6, where source domains differ in a factor; Experiment 7, where that
 #: factor gives the class away.
@@ -31,7 +32,19 @@ SETTINGS: Final = {
 }
 
 
-def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]:
+def parts(
+    run: Run[TrainingSetting], *, shortcuts: bool = False
+) -> Iterator[tuple[str, str, int]]:
+    """The trainings that the rows are computed from."""
+    if not shortcuts:
+        return trainings(run, FACTORS, COMPARED_LEARNERS)
+    setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
+    return trainings(run, setups, ["ERM", "IRM"])
+
+
+def measure(
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
+) -> Iterator[Row]:
     """Train where two source domains differ in a factor; score every epoch.
 
     One row for each ``factor`` ("hue" or "position"), ``learner``, ``training_seed``
@@ -48,29 +61,13 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     ``tests/same_answer_rate``, ``tests/pa`` and ``tests/beta``.
 
     PA thesis, sections 5.1 and 5.2, Experiments 6 and 7, Tables 5.3 to 5.7 and B.1 to
-    B.4; PA paper, Table 1. Training is stored in the cache after every epoch. Chapter
-    15 of this book.
+    B.4; PA paper, Table 1. Chapter 15 of this book.
     """
-    of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
-    for setup, learner, training_seed in run.progress(jobs(run, shortcuts=shortcuts)):
-        epochs = measure(run, setup, learner, training_seed)
-        shifted = zip(("factor", "setting"), setup.split(), strict=False)
-        keys = {**dict(shifted), "learner": learner, "training_seed": training_seed}
-        yield from with_keys(keys, (_chosen(epoch, of_tests) for epoch in epochs))
-
-
-def jobs(
-    run: Run[TrainingSetting], *, shortcuts: bool = False
-) -> Iterator[tuple[str, str, int]]:
-    """The trainings that the rows are computed from."""
-    setups, learners = [*FACTORS], [*COMPARED_LEARNERS]
-    if shortcuts:
-        setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
-        learners = ["ERM", "IRM"]
-    # Seed after seed, so that a stopped run has complete seeds.
-    seeds = range(run.seed, run.seed + run.setting.seeds)
-    for training_seed, setup, learner in product(seeds, setups, learners):
-        yield setup, learner, training_seed
+    epochs = scored_epochs(run, run.setting, setup, learner, training_seed)
+    shifted = dict(zip(("factor", "setting"), setup.split(), strict=False))
+    of_tests = ("same_answer_rate", "pa", "beta") if "setting" in shifted else ()
+    keys = {**shifted, "learner": learner, "training_seed": training_seed}
+    return with_keys(keys, (_chosen(epoch, of_tests) for epoch in epochs))
 
 
 def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:

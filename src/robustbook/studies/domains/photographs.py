@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +24,8 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.photographs import PACS_DOMAINS
 from robustbook.models import pacs_features
 from robustbook.scores import accuracy, same_answer_rate
-from robustbook.studies._run import (
+from robustbook.studies.domains._canonical import pair_canonical
+from robustbook.studies.run import (
     Row,
     Run,
     Setting,
@@ -31,7 +33,6 @@ from robustbook.studies._run import (
     small_network,
     with_keys,
 )
-from robustbook.studies.domains._canonical import pair_canonical
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
 
 PAIRINGS: Final = ("label", "nearest", "assignment", "canonical")
@@ -39,6 +40,15 @@ LEARNERS: Final[Mapping[str, Learner]] = {
     "ERM": ERM(), "IRM": IRM(weight=100.0, warmup_epochs=2), "LISA": LISA(),
     "IRM-1": IRM(), "CutMix": LISA(mix="cutmix"),
 }  # fmt: skip
+#: The domains of each world, and the worlds of which pictures are placed.
+_DOMAINS: Final = {
+    "PACS": PACS_DOMAINS,
+    "digits": ("mnist", "usps", "digits"),
+    "rehearsal": ("plain", "bold", "blurred"),
+}
+_FIRST: Final = ("PACS", "rehearsal")
+#: Probabilities with which LISA mixes a batch across domains, instead of one half.
+ACROSS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Units between the features and the logits: none, or a hidden layer.
 _HIDDEN: Final = {"linear": 0, "hidden": 128}
 
@@ -55,7 +65,8 @@ class WorldSetting(Setting):
     epochs: int
     seeds: int
     precision: str = "auto"
-    learners: tuple[Any, ...] = ("ERM", "IRM", "LISA")
+    #: Keys of `LEARNERS`, or probabilities of mixing across domains.
+    learners: tuple[str | float, ...] = ("ERM", "IRM", "LISA")
     #: Heads, each with rates of Adam.
     heads: tuple[tuple[str, float], ...] = (
         ("linear", 1e-2), ("linear", 1e-3), ("hidden", 1e-3)
@@ -94,7 +105,22 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
 }  # fmt: skip
 
 
-def rows(run: Run[Setting]) -> Iterator[Row]:
+def parts(run: Run[Setting]) -> Iterator[tuple[str, int]]:
+    """The domains of a world, then each as target with each seed."""
+    if isinstance(run.setting, WorldSetting):
+        yield "", run.seed
+        yield from targets(run)
+
+
+def targets(run: Run[Any]) -> Iterator[tuple[str, int]]:
+    """Each domain as target, with each seed."""
+    setting = run.setting
+    seeds = range(run.seed, run.seed + setting.seeds)
+    for seed, target in product(seeds, _DOMAINS[setting.world]):
+        yield target, seed
+
+
+def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
     """Train heads on all domains but one, score every epoch, and test on that one.
 
     Worlds: "PACS", photographs, paintings, cartoons and sketches, as EfficientNet-Lite0
@@ -118,35 +144,18 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     A seed draws the samples, the weights and the order. PA thesis, sections 3.6.3 and
     5.3; Li et al., ICCV 2017. Chapter 16.
     """
-    worlds = [one for one in run.settings if isinstance(one, WorldSetting)]
-    for setting in worlds:
-        world = {"world": setting.world}
-        domains = world_domains(setting)
-        for name, samples in domains.items():
-            size = len(samples.labels)
-            yield {"what": "domain", **world, "domain": name, "samples": size,
-                   "tested": min(size, setting.tested)}  # fmt: skip
-        if setting is worlds[0]:
-            yield from with_keys(world, _places(domains))
-        yield from left_out(run, setting, domains, code=__name__)
-
-
-def left_out(
-    run: Run[Any],
-    setting: WorldSetting,
-    domains: Mapping[str, Samples],
-    seen: Mapping[str, Samples] | None = None,
-    *,
-    code: str,
-) -> Iterator[Row]:
-    """Rows of every target and seed: features that pair, and what networks see."""
-    seeds = range(run.seed, run.seed + setting.seeds)
-    for training_seed, target in run.progress(product(seeds, domains)):
-        keys: Row = {"target": target, "training_seed": training_seed}
-        # The number of seeds changes nothing for these rows.
-        samples = replace(setting, seeds=0), domains, seen, target, training_seed
-        rows = run.rows("one domain left out", measured, *samples, code=code)
-        yield from with_keys({"world": setting.world, **keys}, rows)
+    setting = run.setting
+    domains = world_domains(setting.world)
+    if target:
+        yield from left_out(setting, domains, domains, target, seed)
+        return
+    world = {"world": setting.world}
+    for name, samples in domains.items():
+        size = len(samples.labels)
+        tested = {"samples": size, "tested": min(size, setting.tested)}
+        yield {"what": "domain", **world, "domain": name, **tested}
+    if setting.world in _FIRST:
+        yield from with_keys(world, _places(domains))
 
 
 class Samples(NamedTuple):
@@ -159,10 +168,12 @@ class Samples(NamedTuple):
         return Samples(self.features[index], self.labels[index])
 
 
-def world_domains(setting: WorldSetting) -> dict[str, Samples]:
-    if setting.world == "PACS":
+@lru_cache(maxsize=1)
+def world_domains(world: str) -> dict[str, Samples]:
+    """Features and classes of each domain."""
+    if world == "PACS":
         return {name: Samples(*pacs_features(name)) for name in PACS_DOMAINS}
-    if setting.world == "digits":
+    if world == "digits":
         parts = {"mnist": 5000, "usps": 5000, "digits": 1201}
         return {
             name: _pixels(load_dataset(name, "train").subset(slice(count)), 16)
@@ -203,15 +214,18 @@ def _places(domains: Mapping[str, Samples]) -> Iterator[Row]:
             yield {"what": "place", "domain": name, "label": int(label), "x": x, "y": y}
 
 
-def measured(
+def left_out(
     setting: WorldSetting,
     domains: Mapping[str, Samples],
-    seen: Mapping[str, Samples] | None,
+    seen: Mapping[str, Samples],
     target: str,
     seed: int,
-    learners: Mapping[Any, Learner] = LEARNERS,
 ) -> Iterator[Row]:
-    """Train each learner of the setting for one target and seed, and score it."""
+    """Train each learner of a setting for a target and a seed, and score it.
+
+    Pairs are found in the features of the domains, and networks see the others.
+    """
+    shared = {"world": setting.world, "target": target, "training_seed": seed}
     random = np.random.default_rng([seed, list(domains).index(target)])
     orders = {
         name: random.permutation(len(samples.labels))
@@ -235,32 +249,36 @@ def measured(
     for name, pair in pairs.items():
         partners, times = np.unique(pair[1], return_counts=True)
         yield {
-            "what": "pairs", "pairing": name, "pairs": len(pair[0]),
+            "what": "pairs", **shared, "pairing": name, "pairs": len(pair[0]),
             "partners": len(partners), "most": int(times.max()),
             "distance": decimals(
                 _distance(paired, pair) / _distance(paired, pairs["label"]), 4
             ),
         }  # fmt: skip
-    seen = seen or scaled
+    seen = scaled if seen is domains else seen
     validated, test = _joined(_taken(seen, held)), seen[target].take(tested)
     sources = [setting.source(samples) for samples in _taken(seen, train).values()]
     for (head, lr), learner in product(setting.heads, setting.learners):
         model = setting.network(head, sources[0], seed)
         history = train_domains(
-            model, learners[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
+            model, _learner(learner), sources, epochs=setting.epochs, lr=lr, seed=seed,
             precision=setting.precision, progress=False,
             watch={
                 "own": lambda model: model(validated.features),
                 "test": lambda model: model(test.features),
             },
         )  # fmt: skip
-        keys = {"learner": learner, "head": head, "lr": lr}
+        keys = {**shared, "learner": learner, "head": head, "lr": lr}
         logits = (*zip(history.watched["own"], history.watched["test"], strict=True),)
         for epoch, (near, far) in enumerate(logits, start=1):
             scores = _scores(near, validated.labels, far, test.labels, pairs)
             yield {"what": "epoch", **keys, "epoch": epoch, **scores}
         for row in _shift(*logits[-1], across):
             yield {**row, **keys}
+
+
+def _learner(named: str | float) -> Learner:
+    return LEARNERS[named] if isinstance(named, str) else LISA(across_domains=named)
 
 
 def _taken(

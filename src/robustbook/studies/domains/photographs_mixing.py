@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from typing import Any, Final
 
-from robustbook.studies._run import Row, Run, with_keys
-from robustbook.studies.domains.photographs import SETTINGS as ALL
 from robustbook.studies.domains.photographs import (
-    Samples,
+    ACROSS,
     WorldSetting,
-    measured,
+    left_out,
+    targets,
     world_domains,
 )
-from robustbook.training import LISA
+from robustbook.studies.domains.photographs import SETTINGS as ALL
+from robustbook.studies.run import Row, Run
 
-#: Probabilities of mixing a batch across domains.
-ACROSS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 _COLUMNS: Final = (
-    *("head", "lr", "across", "epoch"),
+    *("target", "training_seed", "head", "lr", "across", "epoch"),
     *("accuracy", "test", "worst", "pa/label", "same/label"),
 )
+_RENAMED: Final = {"across": "learner"}
 
 
 def _mixed(setting: Any) -> WorldSetting:
@@ -33,7 +31,12 @@ def _mixed(setting: Any) -> WorldSetting:
 SETTINGS: Final = {profile: (_mixed(ALL[profile][0]),) for profile in ("quick", "full")}
 
 
-def rows(run: Run[WorldSetting]) -> Iterator[Row]:
+def parts(run: Run[WorldSetting]) -> Iterator[tuple[str, int]]:
+    """Each domain as target, with each seed."""
+    return targets(run)
+
+
+def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
     """Train heads by LISA with mixup, for several probabilities of its two ways.
 
     For each ``target`` left out, ``training_seed``, ``head``, ``lr``, ``epoch`` and
@@ -44,21 +47,7 @@ def rows(run: Run[WorldSetting]) -> Iterator[Row]:
 
     PA thesis, sections 3.5 and 4.3. The book's audit of domain shift.
     """
-    setting = run.setting
-    domains = world_domains(setting)
-    seeds = range(run.seed, run.seed + setting.seeds)
-    for training_seed, target in run.progress(product(seeds, domains)):
-        keys: Row = {"target": target, "training_seed": training_seed}
-        samples = replace(setting, seeds=0), domains, target, training_seed
-        rows = run.rows("one domain left out, mixed", _measured, *samples)
-        yield from with_keys(keys, rows)
-
-
-def _measured(
-    setting: WorldSetting, domains: Mapping[str, Samples], target: str, seed: int
-) -> Iterator[Row]:
-    learners = {across: LISA(across_domains=across) for across in ACROSS}
-    for row in measured(setting, domains, None, target, seed, learners):
+    domains = world_domains(run.setting.world)
+    for row in left_out(run.setting, domains, domains, target, seed):
         if row["what"] == "epoch":
-            row["across"] = row["learner"]
-            yield {name: row[name] for name in _COLUMNS}
+            yield {name: row[_RENAMED.get(name, name)] for name in _COLUMNS}

@@ -12,13 +12,14 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import build_model
-from robustbook.studies._run import Row, Run
 from robustbook.studies.domains.photographs import (
     Samples,
     WorldSetting,
     left_out,
+    targets,
     world_domains,
 )
+from robustbook.studies.run import Row, Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,12 @@ SETTINGS: Final[dict[str, tuple[PixelSetting, ...]]] = {
 }  # fmt: skip
 
 
-def rows(run: Run[PixelSetting]) -> Iterator[Row]:
+def parts(run: Run[PixelSetting]) -> Iterator[tuple[str, int]]:
+    """Each domain as target, with each seed."""
+    return targets(run)
+
+
+def measure(run: Run[PixelSetting], target: str, seed: int) -> Iterator[Row]:
     """Train a small network from scratch on all domains but one, and test on that one.
 
     The samples of each target and seed, their pairs and the rows "pairs", "epoch" and
@@ -76,12 +82,12 @@ def rows(run: Run[PixelSetting]) -> Iterator[Row]:
     PA thesis, sections 3.5, 3.6.3 and 5.3. The book's audit of domain shift.
     """
     setting = run.setting
-    domains = world_domains(setting)
+    domains = world_domains(setting.world)
     pictures = {
         name: Samples(_reduced(setting, name, samples.features), samples.labels)
         for name, samples in domains.items()
     }
-    yield from left_out(run, setting, domains, pictures, code=__name__)
+    return left_out(setting, domains, pictures, target, seed)
 
 
 def _reduced(setting: PixelSetting, domain: str, features: Tensor) -> Tensor:

@@ -8,10 +8,10 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.domains._pictures import HUES, HUES_AND_POSITIONS
-from robustbook.studies.domains._recorded import regime_epochs as measure
+from robustbook.studies.domains._recorded import scored_epochs as measure
 from robustbook.studies.domains._training import Regime
+from robustbook.studies.run import Row, Run, with_keys
 
 #: What tells the sources' optimization processes apart: a learner, and its training.
 COLUMNS: Final = ("learner", "optimizer", "lr")
@@ -45,8 +45,8 @@ SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
         _QUICK(learner="LISA, CutMix", lr=5e-3, setups=(_MIXED,)),
     ),
     "full positions": tuple(
-        _FULL(learner=one, lr=1e-3, setups=("two positions",))
-        for one in ("ERM", "IRM", "LISA")
+        _FULL(learner=learner, lr=1e-3, setups=("two positions",))
+        for learner in ("ERM", "IRM", "LISA")
     ),
     "quick positions": (_QUICK(learner="IRM", lr=5e-3, setups=("two positions",)),),
 }  # fmt: skip
@@ -69,16 +69,17 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     PA thesis, Experiments 6 and 7, Tables 5.3, 5.4 and B.3; PA paper, Table 1. The
     book's audit of domain shift.
     """
-    for process, setting, training_seed in run.progress(jobs(run)):
+    for job in run.progress(parts(run)):
+        process, setting, _, training_seed = job
         process_keys = {name: getattr(process, name) for name in COLUMNS}
         keys = {"setting": setting, **process_keys, "training_seed": training_seed}
-        yield from with_keys(keys, measure(run, process, setting, training_seed))
+        yield from with_keys(keys, measure(run, *job))
 
 
-def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
+def parts(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
     """The trainings that the rows are computed from."""
     # Seed after seed, so that a stopped run has complete seeds.
     for number in range(max(process.seeds for process in run.settings)):
         for setting, process in product(HUES_AND_POSITIONS, run.settings):
             if setting in process.setups and number < process.seeds:
-                yield process, setting, run.seed + number
+                yield process, setting, process.learner, run.seed + number
