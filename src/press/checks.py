@@ -23,9 +23,8 @@ MAX_LINES = 15
 # A cell with this tag may be longer than MAX_LINES; an audit's may without.
 LONG = "long"
 
-# One code cell in ten, at most, is hidden by a tag with one of these prefixes.
+# One code cell in ten, at most, is left out of the page by a tag remove-….
 CELLS_PER_HIDDEN = 10
-_HIDING_TAGS = ("hide-", "remove-")
 
 # What every lesson has, in these words; an audit needs none of them.
 _PARTS = (
@@ -125,7 +124,7 @@ def _check_text(source: Source) -> Iterator[Problem]:
 
 def _check_cells(source: Source) -> Iterator[Problem]:
     code = [cell for cell in source.notebook.cells if cell.cell_type == "code"]
-    hidden = sum(any(t.startswith(_HIDING_TAGS) for t in cell_tags(c)) for c in code)
+    hidden = sum(any(t.startswith("remove-") for t in cell_tags(c)) for c in code)
     if hidden > max(1, len(code) // CELLS_PER_HIDDEN):
         place = source.chapter.show(source.chapter.source)
         fault = f"{hidden} of {len(code)} code cells are hidden, at most one in ten"

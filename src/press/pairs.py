@@ -21,7 +21,14 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from press.layout import Chapter, list_chapters, package_version
-from press.source import Source, cell_tags, read_source, render, write_whole
+from press.source import (
+    FOLDED,
+    Source,
+    cell_tags,
+    read_source,
+    render,
+    write_whole,
+)
 from press.stamps import STAMP
 
 #: Where the site offers what chapters are made from.
@@ -108,7 +115,7 @@ def _folded(cell: NotebookNode, *, solution: bool = False) -> NotebookNode:
     What only the site reads, such as a caption, is text here.
     """
     metadata = {key: value for key, value in cell.metadata.items() if key != "mystnb"}
-    if "remove-cell" in cell_tags(cell):
+    if {"remove-cell", FOLDED} & set(cell_tags(cell)):
         metadata["jupyter"] = {"source_hidden": True}
     if solution:
         metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}

@@ -25,6 +25,8 @@ METADATA = {
 }
 # In an executed chapter, what it was executed with stands behind its parameters.
 EXECUTED_WITH = "\n\n# Executed with:\n"
+#: The tag of a cell whose output a page shows, and its code at a click.
+FOLDED = "hide-input"
 # The tags that change what runs; the others say how a page shows it.
 _TAGS_OF_RUNS = {"parameters", "raises-exception", "skip-execution"}
 
@@ -59,7 +61,21 @@ def _parsed(chapter: Chapter, text: str) -> Source:
     notebook.metadata = nbformat.from_dict(METADATA)
     for index, cell in enumerate(notebook.cells):
         cell.id = f"{chapter.name}-{index:03d}"
+    for cell in _folded(notebook):
+        cell.metadata["tags"] = [*cell_tags(cell), FOLDED]
     return Source(chapter, notebook, lines)
+
+
+def _folded(notebook: NotebookNode) -> list[NotebookNode]:
+    """Return the cells whose code a click opens: what draws figures, and imports."""
+    code = [c for c in code_cells(notebook) if "parameters" not in cell_tags(c)]
+    imports = [c for c in code[:1] if c.source.startswith(("import ", "from "))]
+    return [*imports, *(c for c in code if draws_figure(c) and c not in imports)]
+
+
+def draws_figure(cell: NotebookNode) -> bool:
+    """Whether a code cell has a figure with a caption."""
+    return "figure" in cell.metadata.get("mystnb", {})
 
 
 def cell_tags(cell: NotebookNode) -> list[str]:

@@ -118,7 +118,9 @@ def say(sentence: str) -> None:
     _show(_signed(sentence))
 
 
-def claim(sentence: str, holds: Any, possible: Any = False) -> None:
+def claim(
+    sentence: str, holds: Any, possible: Any = False, *, check: bool = False
+) -> None:
     """Show a claim with its numbers, and whether it holds in this run.
 
     With other seeds, networks or settings a claim may fail, and the notebook goes on.
@@ -133,6 +135,9 @@ def claim(sentence: str, holds: Any, possible: Any = False) -> None:
     possible : bool, or an array or tensor of one, default False
         Whether the claim may be true although this run does not show it, such as
         ``high > 0``; it is then called undecided.
+    check : bool, default False
+        Whether a theorem leaves no choice, so that the claim checks the code and is no
+        evidence.
 
     Raises
     ------
@@ -149,11 +154,13 @@ def claim(sentence: str, holds: Any, possible: Any = False) -> None:
     >>> low, high = -0.3, 0.9
     >>> claim(f"It costs 0.3 ({low} to {high}).", low > 0, possible=high > 0)
     ○ **Undecided in this run.** It costs 0.3 (−0.3 to 0.9).
+    >>> claim("The bound, 0.3, is below 0.4.", 0.3 < 0.4, check=True)
+    ✓ **Check of the code.** The bound, 0.3, is below 0.4.
     """
     true, maybe = _truth("holds", holds), _truth("possible", possible)
     mark = "✗ **Does not hold in this run.**"
     if true:
-        mark = "✓ **Holds in this run.**"
+        mark = "✓ **Check of the code.**" if check else "✓ **Holds in this run.**"
     elif maybe:
         mark = "○ **Undecided in this run.**"
     _show(f"{mark} {_signed(sentence)}", {_CLAIM: true})

@@ -122,7 +122,7 @@ say("Two.")"""
         (swap("claim(", "say("), "no tested claim"),
         (swap("[parameters]", "[long]"), "the first code cell is no parameters cell"),
         (swap("print(profile, seed)", "print(seed)\n" * 16), "16 lines of code"),
-        (swap("[parameters]", "[parameters, hide-input]"), "2 of 3 code cells are"),
+        (swap("[parameters]", "[parameters, remove-input]"), "2 of 3 code cells are"),
         (swap("We add.", "We add {glue:text}`sum-two:d`."), "a number of a run"),
         (swap("profile, seed", "'fontsize=10'"), "letters too small"),
         (swap("print(profile, seed)", FIGURE), "a figure's cell that also says"),

@@ -10,6 +10,7 @@ from robustbook.average_case._normal import OrthantProbability, orthant_probabil
 from robustbook.average_case._result import Robustness
 from robustbook.average_case._sampling import control_variate, monte_carlo
 from robustbook.average_case._sigmoid import mv_sigmoid, softmax_proxy
+from robustbook.average_case._splitting import splitting
 
 __all__ = [
     "OrthantProbability",
@@ -21,5 +22,6 @@ __all__ = [
     "mv_sigmoid",
     "orthant_probability",
     "softmax_proxy",
+    "splitting",
     "taylor",
 ]

@@ -28,6 +28,7 @@ BATCH: Final = 256
 MEASURE: Final = 0
 LINEARIZE: Final = 2
 SHIFT: Final = 3
+SPLIT: Final = 4
 #: Noisy inputs that are drawn from one generator.
 BLOCK: Final = 64
 
@@ -74,6 +75,11 @@ class Problem:
         logits = _logits(self.model, noisy, self.batch_size, "noisy inputs")
         predictions = logits.argmax(dim=1).reshape(noise.shape[:2])
         return predictions == self.labels[rows][:, None]
+
+    def noisy_logits(self, row: int, noise: Tensor) -> Tensor:
+        """Return the logits (n, K), float64, of one input under noise (n, D)."""
+        noisy = self.inputs[row] + noise.reshape(-1, *self.inputs.shape[1:])
+        return _logits(self.model, noisy, self.batch_size, "noisy inputs").double()
 
     def summarize(self, method: str, calls: int, **estimates: Tensor) -> Robustness:
         """Return the result (S, N) of an estimator, in the shape that sigma has."""

@@ -24,7 +24,6 @@ from robustbook._checks.arguments import (
     check_positive,
     check_prior,
 )
-from robustbook.agreement._docs import SHARED
 from robustbook.agreement.solver._bounds import (
     chord_tangent_bound,
     curvature_bound,
@@ -127,7 +126,6 @@ def as_views(logits: Any, *others: Any) -> tuple[Any, ...]:
     return (logits,) if alone else (logits, *others)
 
 
-@SHARED.fill
 def agreement_search(
     logits: Any,
     shifted_logits: Any = None,
@@ -140,9 +138,18 @@ def agreement_search(
 
     Parameters
     ----------
-    {logits, shifted_logits} {*more} {prior} {tol} {group}
+    logits, shifted_logits, *more, prior, tol, group
+        As for :func:`~robustbook.agreement.posterior_agreement`.
 
-    {TypeError} {ValueError} {ConnectionError} {CertificateError}
+    Returns
+    -------
+    SearchTrace
+        Value, bound and maximizer, and every step of the search.
+
+    Raises
+    ------
+    TypeError, ValueError, ConnectionError, CertificateError
+        As :func:`~robustbook.agreement.posterior_agreement` does.
 
     Examples
     --------
@@ -179,7 +186,6 @@ class IntervalBounds:
         return min(self.chord_tangent, self.curvature, self.tail)
 
 
-@SHARED.fill
 def agreement_bounds(
     logits: Any, shifted_logits: Any, left: float, right: float, *, prior: Any = None
 ) -> IntervalBounds:
@@ -187,11 +193,14 @@ def agreement_bounds(
 
     Parameters
     ----------
-    {logits, shifted_logits}
+    logits, shifted_logits : Tensor or array, shape (N, K)
+        Logits of the clean and of the shifted inputs, row i of both from the same
+        sample.
     left, right : float
         Ends of the interval of inverse temperatures, 0 <= left < right; `right`
         may be ``inf``.
-    {prior}
+    prior : Tensor or array, shape (K,), optional
+        Class prior, positive, summing to 1. Uniform if left out.
 
     Returns
     -------
@@ -199,7 +208,12 @@ def agreement_bounds(
         ``chord_tangent`` and ``curvature`` (nats per sample); for an unbounded
         interval ``tail`` instead. Bounds that do not apply are ``inf``.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes or sizes do not fit together, or a value is out of range.
 
     Examples
     --------
