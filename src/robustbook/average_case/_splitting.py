@@ -125,7 +125,7 @@ class _Runs:
 
     def estimate(self, repeats: int, particles: int, moves: int) -> Tensor:
         """Return the estimate of each run (repeats,), on the CPU."""
-        noise = self._normal(repeats * particles).unflatten(0, (repeats, particles))
+        noise = self._normal(repeats * particles).reshape(repeats, particles, -1)
         lead = self._lead(noise)
         weight = torch.ones(repeats, dtype=torch.float64)
         found = torch.zeros(repeats, dtype=torch.float64)
