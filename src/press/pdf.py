@@ -1,29 +1,29 @@
-"""The whole book as one PDF: Chromium prints the pages of the built site, joined.
+"""The whole book as one PDF: Chromium prints the pages of the built site.
 
-Joined to one page, they get links, an outline and the tags that a screen reader needs
-from Chromium. It is printed twice: the first time tells the numbers in the contents.
+The pieces become one file with an outline, a title page, contents and page numbers
+that run through. A link to another page of the book becomes a link inside the file.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import os
-import posixpath
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.parse import unquote, urldefrag
 
 import matplotlib
 import yaml
-from bs4 import BeautifulSoup
 from jinja2 import Environment
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import NameObject, TextStringObject
+from pypdf.generic import Destination, Fit, NameObject, TextStringObject
+from tqdm import tqdm
 
 from press.layout import BookError, package_version
 from press.source import check_writable, write_whole
@@ -47,8 +47,6 @@ _HTML: Any = (
     .from_string(Path(__file__).with_suffix(".jinja").read_text(encoding="utf-8"))
     .module
 )
-# What names an identifier of the same page.
-_NAMING = ("id", "name", "for", "aria-labelledby", "aria-describedby", "aria-controls")
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,6 @@ class Leaf:
 
     address: str
     depth: int = 0
-
-    @property
-    def anchor(self) -> str:
-        """What names the page in the joined one."""
-        return re.sub(r"\W+", "-", self.address.removesuffix(".html"))
 
 
 @dataclass(frozen=True)
@@ -94,6 +87,74 @@ def find_chromium() -> str | None:
     return named or next(filter(None, map(shutil.which, CHROMIUM)), None)
 
 
+@dataclass
+class _Piece:
+    """What is printed in one go, and where it comes to lie."""
+
+    address: str
+    pdf: PdfReader
+    headings: list[dict[str, Any]] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return self.headings[0]["text"] if self.headings else self.address
+
+
+#: An entry of the outline and of the contents: level, text, page, address#name.
+_Mark = tuple[int, str, int, str]
+#: The number of a page of the file, from 0, and how high on it.
+_Place = tuple[int, float]
+
+
+class _Press:
+    """A browser tab that prints pages of one site."""
+
+    def __init__(self, tab: Tab, site: Path) -> None:
+        self.tab, self.site = tab, site
+        # Faces that come with matplotlib: the file looks the same wherever it is made.
+        faces = Path(matplotlib.get_data_path(), "fonts", "ttf").as_uri()
+        self.type = TYPE.replace("FACES", faces)
+        tab.set_viewport_size({"width": TEXT_WIDTH, "height": 900})
+        tab.emulate_media(media="print", color_scheme="light")
+
+    def page(self, address: str, first: int) -> _Piece:
+        """Print a page of the site, numbered from ``first`` on."""
+        self.tab.goto((self.site / address).as_uri(), wait_until="load")
+        self.tab.add_style_tag(content=self.type)
+        prepared = self.tab.evaluate(PREPARE)
+        headings = prepared["headings"]
+        head = headings[0]["text"] if headings else ""
+        return _Piece(address, self._print(first, head), headings, prepared["moved"])
+
+    def print_html(self, body: str, first: int, *, numbered: bool = True) -> _Piece:
+        """Print HTML that is no page of the site, numbered from ``first`` on."""
+        # From a page of the site, as its links and pictures are on the disk.
+        self.tab.goto((self.site / "book/intro.html").as_uri(), wait_until="commit")
+        self.tab.set_content(
+            f"<!doctype html><html lang='en'><body class='book'>{body}</body></html>"
+        )
+        self.tab.add_style_tag(
+            content=f"@page {{ size: A4; margin: 21mm 20mm 22mm; }}\n{self.type}"
+        )
+        self.tab.evaluate(PREPARE)
+        return _Piece("", self._print(first, "", numbered=numbered))
+
+    def _print(self, first: int, head: str, *, numbered: bool = True) -> PdfReader:
+        box = "font: 9pt 'Book Serif', serif; color: #4a5361;"
+        quoted = re.sub(r"[\"\\\n]", "", head)
+        number = "counter(page)" if numbered else "none"
+        # A page counts itself before it shows its number.
+        self.tab.add_style_tag(
+            content=f"html {{ counter-reset: page {first - 1}; }}"
+            f'@page {{ @top-left {{ content: "{quoted}"; {box} }}'
+            f" @bottom-center {{ content: {number}; {box} }} }}"
+            "@page :first { @top-left { content: none; } }"
+        )
+        printed = self.tab.pdf(prefer_css_page_size=True, print_background=True)
+        return PdfReader(io.BytesIO(printed))
+
+
 def print_book(
     root: Path,
     *,
@@ -119,26 +180,13 @@ def print_book(
             )
     check_writable(output)
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
-    first_page = parts[0].leaves[0].address
     with _tab() as tab:
-        tab.set_viewport_size({"width": TEXT_WIDTH, "height": 900})
-        tab.emulate_media(media="print", color_scheme="light")
-        # Pictures on the disk are shown to a page that is there.
-        tab.goto((site / first_page).as_uri(), wait_until="commit")
-        tab.set_content(join(parts, site, config), wait_until="load", timeout=0)
-        tab.set_default_timeout(0)
-        titles = tab.evaluate(PREPARE)
-        tab.evaluate(_NUMBER, _page_numbers(PdfReader(io.BytesIO(_print(tab)))))
-        book = PdfWriter(clone_from=PdfReader(io.BytesIO(_print(tab))))
+        pieces, marks = _print_all(_Press(tab, site), parts, config)
     address = config["html"]["baseurl"]
+    book = _bind(pieces, marks, site, address)
     about = {"Title": config["title"], "Author": config["author"], "Subject": address}
     book.add_metadata({f"/{key}": value for key, value in about.items()})
-    book.page_mode = "/UseOutlines"
-    # Chromium writes a title twice that stands at the top of a page.
-    for item, title in zip(
-        _outline(book.root_object["/Outlines"]), titles, strict=True
-    ):
-        item[NameObject("/Title")] = TextStringObject(title)
+    book.root_object[NameObject("/Lang")] = TextStringObject("en")
     content = io.BytesIO()
     book.write(content)
     write_whole(output, content.getvalue())
@@ -164,112 +212,126 @@ def _tab() -> Iterator[Tab]:
         browser.close()
 
 
-_NUMBER = """
-(numbers) => {
-  for (const place of document.querySelectorAll("[data-page-of]"))
-    place.textContent = numbers[place.dataset.pageOf] ?? "";
-}
-"""
-
-
-def _print(tab: Tab) -> bytes:
-    return tab.pdf(
-        prefer_css_page_size=True, print_background=True, outline=True, tagged=True
-    )
-
-
-def _outline(item: Any) -> Iterator[Any]:
-    """Yield what stands below an item of the outline, in order."""
-    below = item.get_object().get("/First")
-    while below is not None:
-        yield below.get_object()
-        yield from _outline(below)
-        below = below.get_object().get("/Next")
-
-
-def _page_numbers(book: PdfReader) -> dict[str, int]:
-    """Say on which page each named place is."""
-    numbers = {}
-    for name, place in book.named_destinations.items():
-        number = book.get_destination_page_number(place)
-        if number is not None:
-            numbers[unquote(str(name).removeprefix("/"))] = number + 1
-    return numbers
-
-
-def join(parts: Sequence[Part], site: Path, config: Mapping[str, Any]) -> str:
-    """Return the pages of a site as one, behind a title, with contents and parts."""
-    leaves = {leaf.address: leaf for part in parts for leaf in part.leaves}
-    # Faces that come with matplotlib: the file looks the same wherever it is made.
-    faces = Path(matplotlib.get_data_path(), "fonts", "ttf").as_uri()
-    styles = [TYPE.replace("FACES", faces)]
-    frame, entries, articles = None, [], []
+def _print_all(
+    press: _Press, parts: Sequence[Part], config: Mapping[str, Any]
+) -> tuple[list[_Piece], list[_Mark]]:
+    """Print the pages, then what stands before them, which names their numbers."""
+    logo = (press.site / "_static" / "logo.svg").as_uri()
+    cover = _HTML.title(config, logo, package_version())
+    title = press.print_html(cover, 1, numbered=False)
+    # As long as it will be: the numbers come later.
+    draft: list[_Mark] = []
     for part in parts:
-        if part.caption:
-            entries.append((0, part.caption, ""))
-            articles.append(BeautifulSoup(_HTML.part(part.caption), "html.parser"))
-        for leaf in part.leaves:
-            page = _joinable(leaf, leaves, site, config["html"]["baseurl"])
-            frame = frame or page
-            article: Any = page.find("article")
-            for mark in article.find_all(class_="headerlink"):
-                mark.decompose()
-            title = " ".join(article.find("h1").get_text().split())
-            entries.append((leaf.depth + 1, title, leaf.anchor))
-            levels = leaf.depth + bool(part.caption)
-            for head in article.find_all(re.compile("^h[1-5]$")):
-                head["aria-level"] = int(head.name[1]) + levels
-            article["id"] = leaf.anchor
-            article["style"] = f"page: {leaf.anchor}; break-before: page;"
-            head = title.replace("\\", "").replace('"', "")
-            styles.append(
-                f'@page {leaf.anchor} {{ @top-left {{ content: "{head}"; }} }}'
+        draft += [(0, part.caption, 999, "")] if part.caption else []
+        draft += [(leaf.depth, "Some title", 999, "#") for leaf in part.leaves]
+    length = len(press.print_html(_HTML.contents(draft, press.site), 1).pdf.pages)
+    number = 1 + len(title.pdf.pages) + length
+    pieces: list[_Piece] = []
+    marks: list[_Mark] = []
+    leaves = sum(len(part.leaves) for part in parts)
+    with tqdm(total=leaves, unit="page", disable=None) as bar:
+        for part in parts:
+            if part.caption:
+                which, _, name = part.caption.rpartition(" · ")
+                page = _HTML.part(which, name)
+                pieces.append(press.print_html(page, number, numbered=False))
+                marks.append((0, part.caption, number, ""))
+                number += len(pieces[-1].pdf.pages)
+            for leaf in part.leaves:
+                piece = press.page(leaf.address, number)
+                pieces.append(piece)
+                level = leaf.depth + (1 if part.caption else 0)
+                marks.append((level, piece.title, number, leaf.address))
+                marks += [
+                    (level + 1, heading["text"], 0, f"{leaf.address}#{heading['name']}")
+                    for heading in piece.headings
+                    if heading["level"] == 2
+                ]
+                number += len(piece.pdf.pages)
+                bar.update()
+    contents = press.print_html(
+        _HTML.contents([mark for mark in marks if mark[2]], press.site),
+        1 + len(title.pdf.pages),
+    )
+    if len(contents.pdf.pages) != length:
+        raise BookError(
+            f"the contents take {len(contents.pdf.pages)} pages where {length} were "
+            "kept free: shorten a title that runs over two lines"
+        )
+    return [title, contents, *pieces], marks
+
+
+def _bind(
+    pieces: Sequence[_Piece], marks: Sequence[_Mark], site: Path, address: str
+) -> PdfWriter:
+    """Put the pieces into one file, in which links lead to its own pages."""
+    writer = PdfWriter()
+    places: dict[str, _Place] = {}
+    for piece in pieces:
+        places |= _places(piece, len(writer.pages))
+        for page in piece.pdf.pages:
+            writer.add_page(page)
+    pages = iter(writer.pages)
+    root = site.as_uri() + "/"
+    for piece in pieces:
+        for page in itertools.islice(pages, len(piece.pdf.pages)):
+            for annotation in page.get("/Annots", ()):
+                link: Any = annotation.get_object()
+                uri = _target(link, root + piece.address)
+                if not uri.startswith(root):
+                    continue
+                target = unquote(uri.removeprefix(root))
+                place = places.get(target, places.get(urldefrag(target)[0]))
+                if place is None:  # no page of the book, so one of the site
+                    uri = address + uri.removeprefix(root)
+                    link["/A"][NameObject("/URI")] = TextStringObject(uri)
+                    continue
+                link.pop("/A", None)
+                page_of: Any = writer.pages[place[0]].indirect_reference
+                fit = Fit.xyz(left=0, top=place[1])
+                link[NameObject("/Dest")] = Destination("", page_of, fit).dest_array
+    _outline(writer, marks, places)
+    return writer
+
+
+def _places(piece: _Piece, start: int) -> dict[str, _Place]:
+    """Say where a page of the book, and each named place on it, lies in the file."""
+    if not piece.address:
+        return {}
+    places = {piece.address: (start, float(piece.pdf.pages[0].mediabox.height))}
+    for name, place in piece.pdf.named_destinations.items():
+        number = piece.pdf.get_destination_page_number(place)
+        if number is not None and place.top is not None:
+            anchor = unquote(str(name).removeprefix("/"))
+            places[f"{piece.address}#{anchor}"] = (start + number, float(place.top))
+    for anchor, heading in piece.moved.items():
+        better = places.get(f"{piece.address}#{heading}")
+        if anchor and better is not None:
+            places[f"{piece.address}#{anchor}"] = better
+    return places
+
+
+def _target(link: Any, page: str) -> str:
+    """The address on the disk that a link leads to, if it leads to one."""
+    if "/Dest" in link:
+        return f"{page}#{str(link['/Dest']).removeprefix('/')}"
+    return str(link.get("/A", {}).get("/URI", ""))
+
+
+def _outline(
+    writer: PdfWriter, marks: Sequence[_Mark], places: Mapping[str, _Place]
+) -> None:
+    above: list[Any] = []
+    for level, text, page, address in marks:
+        number, top = places.get(address, (page - 1, None))
+        del above[level:]
+        above.append(
+            writer.add_outline_item(
+                title=text,
+                page_number=number,
+                parent=above[-1] if above else None,
+                fit=Fit.xyz(left=0, top=top),
+                is_open=level == 0,
             )
-            articles.append(article.extract())
-    assert frame is not None
-    style = frame.new_tag("style")
-    style.string = "\n".join(styles)
-    frame.head.append(style)
-    frame.title.string = config["title"]
-    logo = (site / "_static" / "logo.svg").as_uri()
-    front = _HTML.title(config, logo, package_version()) + _HTML.contents(entries)
-    frame.body.clear()
-    place = frame.body
-    for name in ("bd-main", "bd-content", "bd-article-container"):
-        place.append(inner := frame.new_tag("div", attrs={"class": name}))
-        place = inner
-    for article in (BeautifulSoup(front, "html.parser"), *articles):
-        place.append(article)
-    return f"<!doctype html>{frame.html}"
-
-
-def _joinable(leaf: Leaf, leaves: Mapping[str, Leaf], site: Path, base: str) -> Any:
-    """Read a page, and let all that it names be found from the joined one."""
-    page = BeautifulSoup((site / leaf.address).read_text("utf-8"), "html.parser")
-    folder = posixpath.dirname(leaf.address)
-
-    def local(address: str) -> str:
-        path = unquote(urlsplit(address).path)
-        return posixpath.normpath(posixpath.join(folder, path))
-
-    for element in page.find_all(True):
-        for attribute in _NAMING:
-            name = element.get(attribute)
-            # A figure to play with has a name of its own, which its script knows.
-            if name and element.name != "meta" and "interactive" not in name:
-                element[attribute] = f"{leaf.anchor}.{name}"
-        for attribute in ("src", "href"):
-            address: Any = element.get(attribute)
-            if address is None or urlsplit(address).scheme:
-                continue
-            path, anchor = urldefrag(address)
-            if element.name != "a":
-                element[attribute] = (site / local(path)).as_uri()
-                continue
-            target = local(path) if path else leaf.address
-            if target not in leaves:  # no page of the book, so one of the site
-                element[attribute] = base + target + ("#" + anchor if anchor else "")
-                continue
-            place = leaves[target].anchor + (f".{unquote(anchor)}" if anchor else "")
-            element[attribute] = f"#{place}"
-    return page
+        )
+    writer.page_mode = "/UseOutlines"

@@ -67,35 +67,37 @@ def test_title_contents_and_numbers(book, shown):
     assert "Robustness, Measured" in shown[0]
     assert "Contents" in shown[1]
     assert book.metadata.title == CONFIG["title"]
+    assert book.root_object["/Lang"] == CONFIG["sphinx"]["config"]["language"]
     assert {tuple(map(float, page.mediabox[2:])) for page in book.pages} == {
         tuple(map(float, book.pages[0].mediabox[2:]))
     }
+    outline = {item.title: item for item in flat(book.outline)}
     for title in ("5. The agreement kernel", "Bibliography"):
-        (number,) = re.findall(rf"{re.escape(title)} (\d+)\b", shown[1])
-        page = shown[int(number) - 1]
-        assert title in page
-        assert re.search(rf"\b{number}\b", page)
+        page = book.get_destination_page_number(outline[title])
+        assert title in shown[page]
+        # The number in the contents, and on the page itself.
+        assert re.search(rf"{re.escape(title)} {page + 1}\b", shown[1])
+        assert re.search(rf"\b{page + 1}\b", shown[page])
 
 
-@in_browser
-def test_a_screen_reader_finds_language_and_structure(book):
-    root = book.root_object
-    assert root["/Lang"] == CONFIG["sphinx"]["config"]["language"]
-    assert root["/MarkInfo"]["/Marked"]
-    assert root["/StructTreeRoot"]["/K"]
+def flat(outline):
+    return [
+        leaf
+        for item in outline
+        for leaf in (flat(item) if isinstance(item, list) else [item])
+    ]
 
 
 @in_browser
 def test_the_outline_has_parts_chapters_and_sections(book, shown):
-    title, _, part, chapters, appendix, rest = book.outline
-    assert title.title == CONFIG["title"]
+    part, chapters, appendix, rest = book.outline
     assert part.title.startswith("Part I ")
-    assert [appendix.title, *(item.title for item in rest)] == [
-        "Appendix",
-        "Bibliography",
+    assert appendix.title == "Appendix"
+    assert [item.title for item in rest if not isinstance(item, list)] == [
+        "Bibliography"
     ]
     names = [item.title for item in chapters if not isinstance(item, list)]
-    assert names == ["5. The agreement kernel", "8. Hard decisions are a noisy channel"]
+    assert [name.split(".")[0] for name in names] == ["5", "8"]
     sections = chapters[1]
     assert sections[0].title.startswith("5.1. ")
     for item in sections:
@@ -104,25 +106,24 @@ def test_the_outline_has_parts_chapters_and_sections(book, shown):
 
 @in_browser
 def test_links_lead_into_the_file_or_to_the_site(book):
-    links = [
-        (number, reference.get_object())
-        for number, page in enumerate(book.pages)
-        for reference in page.get("/Annots", ())
-    ]
-    places = book.named_destinations
-    inside = [
-        (number, book.get_destination_page_number(places[str(link["/Dest"])]))
-        for number, link in links
-        if "/Dest" in link
-    ]
-    outside = [link["/A"]["/URI"] for _, link in links if "/A" in link]
+    numbers = {page.indirect_reference.idnum: n for n, page in enumerate(book.pages)}
+    inside, outside = [], []
+    for number, page in enumerate(book.pages):
+        for reference in page.get("/Annots", ()):
+            link = reference.get_object()
+            if "/Dest" in link:
+                place = link["/Dest"]
+                assert place[1] == "/XYZ"
+                inside.append((number, numbers[place[0].idnum]))
+            else:
+                outside.append(link["/A"]["/URI"])
     assert [uri for uri in outside if not uri.startswith(("http", "mailto"))] == []
     base = CONFIG["html"]["baseurl"]
     assert any(uri.startswith(f"{base}book/chapters/") for uri in outside)
-    contents = {target for source, target in inside if source == 1}
-    assert len(contents) == len(PAGES)
-    # Of the works that chapters cite.
-    assert any(target >= max(contents) for source, target in inside if source > 2)
+    # The last that the contents lead to; it may be longer than a page.
+    bibliography = max(target for source, target in inside if source == 1)
+    assert any(target >= bibliography for source, target in inside if source > 2)
+    assert len({target for source, target in inside if source == 1}) == len(PAGES)
 
 
 @in_browser
