@@ -144,9 +144,9 @@ def heads(
 
 
 def perceptrons(seed: int, count: int, epochs: int) -> Iterator[Row]:
-    """Choose width, penalty or rate for noisy digits, with a fifth of labels drawn anew.
+    """Choose width, penalty or rate for noisy digits, taught with wrong labels.
 
-    A third of the labelled inputs calibrates, with its wrong labels.
+    A fifth of the labels is drawn anew. A third of the labelled inputs calibrates, with its wrong labels.
     """
     random = np.random.default_rng([seed, 3])
     data = load_dataset("digits", "train")
@@ -177,7 +177,11 @@ def perceptrons(seed: int, count: int, epochs: int) -> Iterator[Row]:
 
 
 def factor_networks(
-    source: str, seed: int, count: int, epochs: tuple[int, ...], rates: tuple[float, ...]
+    source: str,
+    seed: int,
+    count: int,
+    epochs: tuple[int, ...],
+    rates: tuple[float, ...],
 ) -> Iterator[Row]:
     """Choose learner, rate and epoch in the world of factors, trained on two hues.
 
