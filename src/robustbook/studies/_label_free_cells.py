@@ -146,7 +146,8 @@ def heads(
 def perceptrons(seed: int, count: int, epochs: int) -> Iterator[Row]:
     """Choose width, penalty or rate for noisy digits, taught with wrong labels.
 
-    A fifth of the labels is drawn anew. A third of the labelled inputs calibrates, with its wrong labels.
+    A fifth of the labels is drawn anew. A third of the labelled inputs, with its wrong
+    labels, calibrates.
     """
     random = np.random.default_rng([seed, 3])
     data = load_dataset("digits", "train")

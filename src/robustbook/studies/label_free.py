@@ -65,7 +65,6 @@ class ChoiceSetting(Setting):
     rates: tuple[float, ...] = ()
 
 
-#: Scores beside those of ``score_pairs``, of the first kind estimates.
 _MORE: Final = (
     "agreement_on_the_line", "generalization_disagreement", "hellinger",
     "disagreement_bound",
@@ -218,13 +217,12 @@ def _kind(network: str) -> str:
 def _lines(
     logits: Mapping[str, Mapping[str, Any]], source: Dataset
 ) -> dict[tuple[str, str], float]:
-    """Agreement on the line under each shift that is the same for all networks."""
+    """Agreement on the line where all networks see the same images."""
     truth = source.labels.numpy()
     answers = {
         view: np.stack([z[view].argmax(1) for z in logits.values()])
         for view in next(iter(logits.values()))
     }
-    # Shares of 0 and 1 have no quantile.
     margin = 0.5 / len(truth)
 
     def agreements(view: str) -> Values:
@@ -321,13 +319,11 @@ def _regret(scores: Values, accuracy: Values) -> float:
 
 
 Statistic = Callable[[Values, Values], float]
-#: Statistics, and whether small values are good.
 _STATISTICS: Final[Mapping[str, tuple[Statistic, bool]]] = {
     "error": (_error, True), "sets": (_over_sets, False),
     "networks": (_rank_correlation, False), "kendall": (_kendall, False),
     "regret": (_regret, True),
 }  # fmt: skip
-#: Those that are no estimate.
 _ORDERS: Final = (*SCORES, "hellinger", "disagreement_bound")
 
 
