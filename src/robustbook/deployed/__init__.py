@@ -7,7 +7,7 @@ and without.
 """
 
 from robustbook.deployed._classifiers import CLASSIFIERS, Classifier, load_classifier
-from robustbook.deployed._measure import ESTIMATES, SCORES, measure_shifts
+from robustbook.deployed._measure import measure_shifts
 from robustbook.deployed._sample import (
     FILE_TYPES,
     Sample,
@@ -16,6 +16,7 @@ from robustbook.deployed._sample import (
 )
 from robustbook.deployed._shifts import BYTE_SHIFTS, TEXT_SHIFTS, apply_shift
 from robustbook.deployed._translations import load_translations
+from robustbook.label_free import ESTIMATES, SCORES
 
 __all__ = [
     "BYTE_SHIFTS",

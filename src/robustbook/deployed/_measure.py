@@ -2,61 +2,20 @@
 
 import warnings
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import isotonic_regression
-from torch import Tensor
 
 from robustbook._checks.arguments import check_choice
-from robustbook.agreement import (
-    gibbs_posterior,
-    log_probabilities,
-    paired_accuracy,
-    posterior_agreement,
-    posterior_overlap,
-)
+from robustbook.agreement import log_probabilities
 from robustbook.deployed._classifiers import Array, Classifier
 from robustbook.deployed._sample import Sample
 from robustbook.deployed._shifts import apply_shift, shifts_for
-from robustbook.label_free import (
-    average_confidence,
-    average_thresholded_confidence,
-    class_wise_confidence,
-    confidence_optimal_transport,
-    difference_of_confidences,
-    effective_invariance,
-    matrix_norm,
-    mutual_information,
-    nuclear_norm,
-)
-from robustbook.scores import accuracy, same_answer_rate
+from robustbook.label_free import score_pairs
+from robustbook.scores import accuracy
 
 Integers = npt.NDArray[np.int64]
-
-#: Columns of :func:`measure_shifts` that estimate the accuracy, ours first.
-ESTIMATES: Final = (
-    "paired_accuracy",
-    "paired_accuracy_isotonic",
-    "same_answers",
-    "same_answers_times_clean_accuracy",
-    "confidence",
-    "class_wise_confidence",
-    "difference_of_confidences",
-    "atc_maximum",
-    "atc_entropy",
-    "optimal_transport",
-    "effective_invariance",
-)
-#: Columns that only order: sets, or classifiers.
-SCORES: Final = (
-    "pa",
-    "pa_calibrated",
-    "nuclear_norm",
-    "matrix_norm",
-    "mutual_information",
-)
 
 
 def measure_shifts(
@@ -91,10 +50,9 @@ def measure_shifts(
     -------
     list of dict
         One row for each shift: its name (``shift``), the number of ``samples``, the
-        calibrated ``beta``, ``clean_accuracy`` and ``clean_confidence`` (calibrated, of
-        the source), the ``accuracy`` that the labels show, the columns of ESTIMATES,
-        the interval (``low``, ``high``) of the first of these, the columns of SCORES,
-        and the share of probabilities that are 0 (``zeros``).
+        ``accuracy`` that the labels show, what
+        :func:`~robustbook.label_free.score_pairs` returns, and the share of
+        probabilities that are 0 (``zeros``).
 
     Raises
     ------
@@ -181,56 +139,8 @@ def _row(
     target: Integers,
     level: float,
 ) -> dict[str, Any]:
-    on = log_probabilities(before[source])
+    on = log_probabilities(before[source]), labels[source]
     pair = log_probabilities(before[target]), log_probabilities(after)
-    known = labels[source]
-    estimate = paired_accuracy(*pair, calibrated_on=(on, known), level=level)
-    beta = estimate.calibration.beta
-    p, q, p_source = (gibbs_posterior(x, beta) for x in (*pair, on))
-    with_labels = p_source, known
-    thresholded = {
-        f"atc_{score}": average_thresholded_confidence(q, with_labels, score=score)
-        for score in ("maximum", "entropy")
-    }
-    clean, same = accuracy(on, known), same_answer_rate(*pair)
-    calibrated = posterior_overlap(*pair, beta=beta, log=True)
-    return {
-        "samples": len(target),
-        "beta": beta,
-        "clean_accuracy": clean,
-        "clean_confidence": average_confidence(p_source),
-        "accuracy": accuracy(pair[1], labels[target]),
-        "paired_accuracy": estimate.value,
-        "low": estimate.interval[0],
-        "high": estimate.interval[1],
-        "paired_accuracy_isotonic": _isotonic(p, q, p_source, known),
-        "same_answers": same,
-        "same_answers_times_clean_accuracy": clean * same,
-        "confidence": average_confidence(q),
-        "class_wise_confidence": class_wise_confidence(q, with_labels),
-        "difference_of_confidences": difference_of_confidences(q, with_labels),
-        **thresholded,
-        "optimal_transport": confidence_optimal_transport(q, known),
-        "effective_invariance": effective_invariance(p, q),
-        "pa": posterior_agreement(*pair).pa,
-        "pa_calibrated": float(calibrated.mean()) + float(np.log(before.shape[1])),
-        "nuclear_norm": nuclear_norm(q),
-        "matrix_norm": matrix_norm(pair[1]),
-        "mutual_information": mutual_information(q),
-    }
-
-
-def _isotonic(p: Tensor, q: Tensor, p_source: Tensor, labels: Integers) -> float:
-    """Estimate the accuracy by a rising curve instead of one temperature.
-
-    The curve is fitted to how often, on the source, a class of a given probability is
-    the label; all classes share it.
-    """
-    given, place, counts = np.unique(
-        p_source.numpy(), return_inverse=True, return_counts=True
-    )
-    is_label = np.eye(p_source.shape[1])[labels]
-    shares = np.bincount(place.ravel(), is_label.ravel()) / counts
-    curve = isotonic_regression(shares, weights=counts).x
-    of_answers = p.gather(1, q.argmax(1, keepdim=True)).numpy().ravel()
-    return float(np.interp(of_answers, given, curve).mean())
+    scores = score_pairs(*pair, calibrated_on=on, level=level)
+    right = accuracy(pair[1], labels[target])
+    return {"samples": len(target), "accuracy": right, **scores}

@@ -74,7 +74,7 @@ _ALL: Final = (
     *_in("lenses.", "three_lenses"),
     *_in("", "people", "pairing"),
     Study("pairing_heads", "pairing", {}, ("quick heads", "full heads")),
-    *_in("", "error_bars", "deployed", device="cpu"),
+    *_in("", "error_bars", "deployed", "label_free", device="cpu"),
 )  # fmt: skip
 
 #: Studies by name.

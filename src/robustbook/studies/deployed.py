@@ -20,7 +20,7 @@ from robustbook.deployed import (
     load_translations,
     measure_shifts,
 )
-from robustbook.studies._run import Row, Run, Setting
+from robustbook.studies.run import Row, Run, Setting
 
 
 @dataclass(frozen=True, kw_only=True)

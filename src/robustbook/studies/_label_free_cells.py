@@ -1,0 +1,213 @@
+"""A network on a set of pairs, by every score that needs no label of the shifted set.
+
+Also small trainings among which these scores choose: heads for digits of three
+collections, perceptrons, and networks in the world of factors.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
+from torch import Tensor, nn
+
+from robustbook import label_free
+from robustbook.agreement import gibbs_posterior, pair_by_label, pair_nearest
+from robustbook.datasets import Dataset, load_dataset
+from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
+from robustbook.models import build_model, logits_of
+from robustbook.scores import accuracy
+from robustbook.studies.run import Row, significant, small_network
+from robustbook.training import ERM, IRM, LISA, Learner, train_domains
+
+_LEARNERS: Final[Mapping[str, Learner]] = {"ERM": ERM(), "IRM": IRM(), "LISA": LISA()}
+_FAMILIES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "hidden_layer_sizes": tuple((2**k,) for k in range(1, 9)),
+    "alpha": tuple(10**k for k in np.arange(-3, 3.1, 0.75).tolist()),
+    "learning_rate_init": tuple(10**k for k in np.arange(-4.5, -0.9, 0.5).tolist()),
+}
+
+
+class Pairs(NamedTuple):
+    """Logits of a labelled source, of clean and of shifted inputs, and labels."""
+
+    source: Any
+    source_labels: Any
+    clean: Any
+    shifted: Any
+    labels: Any
+
+
+def cell(pairs: Pairs, second: Any = None) -> Row:
+    """Accuracy and scores of a network on pairs; `second` are another training's."""
+    source = pairs.source, pairs.source_labels
+    with warnings.catch_warnings():
+        # Infinite temperatures and unknown classes are in the rows.
+        warnings.simplefilter("ignore")
+        row = label_free.score_pairs(pairs.clean, pairs.shifted, calibrated_on=source)
+        q, known = (gibbs_posterior(x, row["beta"]) for x in (pairs.shifted, source[0]))
+        row["disagreement_bound"] = label_free.disagreement_bound(
+            q, (known, pairs.source_labels)
+        )
+        if second is not None:
+            both = q, gibbs_posterior(second, row["beta"])
+            agree = label_free.generalization_disagreement
+            row["generalization_disagreement"] = agree(*both)
+            row["hellinger"] = agree(*both, by="hellinger")
+    row["accuracy"] = accuracy(pairs.shifted, pairs.labels)
+    return {name: significant(value) for name, value in row.items()}
+
+
+def network_cells(
+    logits: Mapping[str, Any], second: Mapping[str, Any] | None, labels: Any
+) -> Iterator[Row]:
+    """Return a row for each shift of a network's stored logits.
+
+    `labels` are those of the source and of the images that judge.
+    """
+    for shift in logits:
+        if shift not in ("source", "clean"):
+            pairs = logits["source"], labels[0], logits["clean"], logits[shift]
+            other = None if second is None else second[shift]
+            yield {"shift": shift, **cell(Pairs(*pairs, labels[1]), other)}
+
+
+def _watched(
+    model: nn.Module,
+    learner: str,
+    domains: list[Dataset],
+    views: Mapping[str, Tensor],
+    epochs: tuple[int, ...],
+    lr: float,
+    seed: int,
+) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """Train, and return the logits of some views after some of the epochs."""
+    watch = {
+        name: lambda model, images=images: logits_of(model, images)
+        for name, images in views.items()
+    }
+    history = train_domains(
+        model, _LEARNERS[learner], domains, epochs=epochs[-1], lr=lr, seed=seed,
+        progress=False, watch=watch,
+    )  # fmt: skip
+    for epoch in epochs:
+        yield epoch, {name: kept[epoch - 1] for name, kept in history.watched.items()}
+
+
+def heads(
+    domains: Mapping[str, Dataset],
+    target: str,
+    seed: int,
+    epochs: tuple[int, ...],
+    rates: tuple[float, ...],
+) -> Iterator[Row]:
+    """Choose learner, rate and epoch of linear heads for a collection never seen.
+
+    Half of the validation samples, with labels, calibrate. The other half are the clean
+    sides: for each target sample the nearest one, or one of its class.
+    """
+    random = torch.Generator().manual_seed(seed)
+    train, held = [], []
+    for name, data in domains.items():
+        order = torch.randperm(len(data), generator=random)
+        if name == target:
+            tested = data.subset(order[:500])
+            continue
+        train.append(data.subset(order[:600]))
+        held.append(data.subset(order[600:900]))
+    images = torch.cat([part.images for part in held])
+    labels = torch.cat([part.labels for part in held])
+    half = torch.randperm(len(labels), generator=random).chunk(2)
+    clean, truth = images[half[1]], labels[half[1]]
+    flat = [x.flatten(1) for x in (tested.images, clean)]
+    pairings = {
+        "nearest": pair_nearest(*flat),
+        "label": pair_by_label(tested.labels, truth, seed=seed),
+    }
+    views = {"source": images[half[0]], "clean": clean, "test": tested.images}
+    for learner, lr in product(_LEARNERS, rates):
+        model = small_network(flat[0].shape[1], 10, hidden=0, seed=seed)
+        for epoch, z in _watched(model, learner, train, views, epochs, lr, seed):
+            for name, (moved, before) in pairings.items():
+                pairs = Pairs(
+                    z["source"], labels[half[0]], z["clean"][before],
+                    z["test"][moved], tested.labels[moved],
+                )  # fmt: skip
+                candidate = f"{learner} {lr} {epoch}"
+                yield {"pairing": name, "candidate": candidate, **cell(pairs)}
+
+
+def perceptrons(seed: int, count: int, epochs: int) -> Iterator[Row]:
+    """Choose width, penalty or rate for noisy digits, taught with wrong labels.
+
+    A fifth of the labels is drawn anew. A third of the labelled inputs, with its wrong
+    labels, calibrates.
+    """
+    random = np.random.default_rng([seed, 3])
+    data = load_dataset("digits", "train")
+    order = random.permutation(len(data))
+    x, y = data.images.flatten(1).double().numpy()[order], data.labels.numpy()[order]
+    known, plain, truth = x[:count], x[count : count + 400], y[count : count + 400]
+    drawn = random.integers(10, size=count)
+    given = np.where(random.random(count) < 0.2, drawn, y[:count])
+    noisy = plain + 0.3 * random.normal(size=plain.shape)
+    fitted, source = slice(count // 3, None), slice(count // 3)
+    for option, values in _FAMILIES.items():
+        for value in values:
+            options: dict[str, Any] = {
+                "hidden_layer_sizes": (64,), "alpha": 0.0, "learning_rate_init": 0.005,
+                "batch_size": 50, "max_iter": epochs, "tol": 0.0,
+                "n_iter_no_change": epochs, option: value,
+            }  # fmt: skip
+            model = MLPClassifier(**options, random_state=seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.fit(known[fitted], given[fitted])
+            z = [
+                np.log(np.maximum(model.predict_proba(part), 1e-300))
+                for part in (known[source], plain, noisy)
+            ]
+            pairs = Pairs(z[0], given[source], z[1], z[2], truth)
+            yield {"family": option, "candidate": str(value), **cell(pairs)}
+
+
+def factor_networks(
+    source: str,
+    seed: int,
+    count: int,
+    epochs: tuple[int, ...],
+    rates: tuple[float, ...],
+) -> Iterator[Row]:
+    """Choose learner, rate and epoch in the world of factors, trained on two hues.
+
+    The pairs show the same digit in a training environment and in a test environment.
+    """
+    setup = SELECTION_HUE
+    draw: dict[str, Any] = {"shapes": setup.shapes, "source": source, "seed": seed}
+    drawn = draw_all(setup.training, count=count, **draw)
+    scenes = draw_all(
+        (setup.training[0], *setup.tests), count=400, split="validation", paired=True,
+        **draw,
+    )  # fmt: skip
+    views = [scene.dataset(size=24) for scene in scenes]
+    labels = views[0].labels
+    images = {str(place): data.images for place, data in enumerate(views)}
+    known, judged = slice(0, 200), slice(200, None)
+    options = {"width": 8, "num_classes": len(setup.shapes), "norm": "group"}
+    train = [scene.dataset(size=24) for scene in drawn]
+    for learner, lr in product(("ERM", "IRM"), rates):
+        model = build_model("strided-cnn", seed=seed, options=options)
+        for epoch, z in _watched(model, learner, train, images, epochs, lr, seed):
+            for place in range(1, len(views)):
+                pairs = Pairs(
+                    z["0"][known], labels[known], z["0"][judged],
+                    z[str(place)][judged], labels[judged],
+                )  # fmt: skip
+                candidate = f"{learner} {lr} {epoch}"
+                yield {"test": place - 1, "candidate": candidate, **cell(pairs)}

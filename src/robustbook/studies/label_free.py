@@ -1,0 +1,406 @@
+"""Accuracy without labels: every score of the package, for three questions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from scipy.stats import rankdata
+from torch.nn import functional
+
+from robustbook.datasets import Dataset, load_dataset
+from robustbook.label_free import ESTIMATES, SCORES, agreement_on_the_line
+from robustbook.studies._label_free_cells import (
+    factor_networks,
+    heads,
+    network_cells,
+    perceptrons,
+)
+from robustbook.studies._shifted_logits import Shift, shifted_logits, shifts_of
+from robustbook.studies._statistics import Values
+from robustbook.studies.families import design_of
+from robustbook.studies.run import Row, Run, Setting, significant, with_keys
+
+#: Positions in an array.
+Places = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSetting(Setting):
+    """Networks, the shifts of their images, and how many images calibrate and judge."""
+
+    world: str
+    source: int
+    judged: int
+    shifts: tuple[Shift, ...]
+    steps: int = 10
+
+    def checkpoints(self) -> list[str]:
+        """Those that this project or others publish; packages have their own sums."""
+        return [name for name in self.models if not name.startswith("imagenet:")]
+
+    def halves(self, seed: int) -> tuple[Dataset, Dataset]:
+        """Draw the images that calibrate, and others that judge."""
+        data = load_dataset(self.dataset, self.split)
+        draws = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(data), generator=draws)
+        rest = order[self.source : self.source + self.judged]
+        return data.subset(order[: self.source]), data.subset(rest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceSetting(Setting):
+    """Small trainings among which the scores choose; `dataset` tells which."""
+
+    dataset: str = "usps"
+    world: str
+    seeds: int
+    count: int = 0
+    #: Epochs after which a training is a candidate, and rates of Adam.
+    epochs: tuple[int, ...]
+    rates: tuple[float, ...] = ()
+
+
+_MORE: Final = (
+    "agreement_on_the_line", "generalization_disagreement", "hellinger",
+    "disagreement_bound",
+)  # fmt: skip
+_RESAMPLES: Final = 200
+_PENALTIES: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2", "-grad1e-1", "-grad1")
+
+
+def _seeds(stem: str, count: int, kinds: tuple[str, ...] = _PENALTIES) -> list[str]:
+    return [f"{stem}{kind}-s{seed}" for kind in kinds for seed in range(count)]
+
+
+_digits: Final = partial(WorldSetting, world="digits", dataset="digits")
+SETTINGS: Final = {
+    "full": (
+        _digits(
+            source=298, judged=298,
+            models=_seeds("digits-cnn", 5, (*_PENALTIES, "-noise", "-adv"))
+            + _seeds("digits-linear", 5, ("",)),
+            shifts=shifts_of((0.2, 0.4, 0.6), (3, 5), (0.05, 0.1, 0.2)),
+        ),
+        WorldSetting(
+            world="MNIST", dataset="mnist", source=500, judged=500,
+            models=[
+                *_seeds("mnist-cnn", 2), "mnist-conv_small_nat", "mnist-cnn_a_adv",
+                "mnist-advertorch_lenet5_clean", "mnist-advertorch_lenet5_adv",
+                "mnist-madry_tiny_adv", "mnist-kw",
+            ],
+            shifts=shifts_of((0.2, 0.4, 0.6), (3, 5), (0.05, 0.1, 0.2)),
+        ),
+        WorldSetting(
+            world="Fashion-MNIST", dataset="fashion-mnist", source=500, judged=500,
+            models=[
+                *_seeds("fashion-mnist-cnn", 2, ("", "-grad1e-1")),
+                *_seeds("fashion-mnist-cnn", 1, _PENALTIES[1:4] + _PENALTIES[5:]),
+                "fashion-kw",
+            ],
+            shifts=shifts_of((0.1, 0.2, 0.4), (3, 5), (0.02, 0.05, 0.1)),
+        ),
+        WorldSetting(
+            world="CIFAR-10", dataset="cifar10", split="test1000", source=500,
+            judged=500,
+            models=[
+                *_seeds("cifar10-cnn", 2), "cifar10-preact-adv-s0",
+                *(
+                    f"cifar10-{name}"
+                    for name in (
+                        "captum_lenet", "cnn_a_adv", "cnn_a_adv4", "cnn_a_adv_alt",
+                        "cnn_a_mix", "cnn_a_mix4", "conv_small_pgd", "marabou_large",
+                        "marabou_medium", "marabou_small", "oval_wide_kw",
+                        "resnet2b_adv", "resnet4b_adv", "resnet20", "resnet32",
+                        "resnet56",
+                    )
+                ),
+            ],
+            shifts=shifts_of((0.05, 0.1, 0.2), (3, 5), (2 / 255, 4 / 255, 8 / 255)),
+        ),
+        WorldSetting(
+            world="ImageNet", dataset="imagenet-nips2017", split="test200", source=100,
+            judged=100, models=["imagenet:efficientnet-lite0"],
+            shifts=shifts_of((0.1, 0.3), (5,), (2 / 255,)), steps=5,
+        ),
+        ChoiceSetting(
+            world="heads", seeds=2, epochs=(1, 3, 8), rates=(1e-2, 1e-3)
+        ),
+        ChoiceSetting(
+            world="perceptrons", dataset="digits", seeds=4, count=300, epochs=(100,)
+        ),
+        ChoiceSetting(
+            world="factors", dataset="mnist", seeds=3, count=600, epochs=(1, 3, 6),
+            rates=(3e-3, 1e-3),
+        ),
+    ),
+    "quick": (
+        _digits(
+            source=298, judged=298,
+            models=_seeds("digits-cnn", 2, ("", "-noise", "-adv", "-grad1e-1")),
+            shifts=shifts_of((0.2, 0.6), (3,), (0.1,)),
+        ),
+        ChoiceSetting(
+            world="perceptrons", dataset="digits", seeds=2, count=150, epochs=(10,)
+        ),
+    ),
+}  # fmt: skip
+
+
+def rows(run: Run[Any]) -> Iterator[Row]:
+    """Score networks under shifts, and summarize each score for each question.
+
+    Rows told apart by ``what``. "cell": a ``network`` of a ``world`` under a ``shift``,
+    its ``accuracy``, what :func:`robustbook.label_free.score_pairs` returns, the
+    generalization disagreement with another seed of the network (by answers, and
+    ``hellinger``), agreement on the line, where all networks see the same images, and
+    the disagreement bound; null where a score needs what is missing. In the worlds of
+    small trainings the networks are candidates (learner, rate, epoch; width, penalty),
+    and the shifts are problems (a seed and a target).
+
+    "summary", for each ``world``, ``group`` of shifts ("natural", "attack"; one for
+    trainings) and ``score``: ``value`` of a ``statistic`` with its 95 % interval
+    (``low``, ``high``) over families of networks and kinds of shifts, drawn anew
+    together, and by how much it is worse than that of the paired estimate on the same
+    cells (``behind``, with ``behind_low``, ``behind_high``). Statistics: "error", mean
+    absolute, of estimates; "sets", Spearman's correlation over shifts, mean over
+    networks (dataset-centric); "networks" and "kendall", correlations over networks,
+    mean over shifts (model-centric); "regret", the accuracy lost by taking the network
+    of the largest score (selection). Chapter 40.
+    """
+    cells: dict[str, list[Row]] = defaultdict(list)
+    for setting in run.settings:
+        measured = _trainings if isinstance(setting, ChoiceSetting) else _networks
+        for row in measured(run, setting):
+            cells[setting.world].append(row)
+    for world, found in cells.items():
+        yield from with_keys({"world": world}, ({"what": "cell", **r} for r in found))
+    for world, found in cells.items():
+        summary = run.rows("summary of scores", _summary, found, code=__name__)
+        yield from with_keys({"world": world}, summary)
+
+
+def _networks(run: Run[Any], setting: WorldSetting) -> list[Row]:
+    source, judged = setting.halves(run.seed)
+    logits = {}
+    for name in run.progress(setting.models):
+        logits[name] = run.arrays(
+            "shifted logits", shifted_logits, source, judged, setting.shifts,
+            setting.steps, run.seed, network=name,
+        )  # fmt: skip
+    found = []
+    for name, own in logits.items():
+        kinds = [other for other in logits if _kind(other) == _kind(name)]
+        second = kinds[(kinds.index(name) + 1) % len(kinds)]
+        other = None if second == name else logits[second]
+        labels = source.labels, judged.labels
+        for row in run.rows("scores of pairs", network_cells, own, other, labels):
+            group = "attack" if row["shift"].startswith("PGD") else "natural"
+            found.append({"network": name, "group": group, **row})
+    lines = _lines(logits, source) if len(logits) > 2 else {}
+    return [
+        {**row, "agreement_on_the_line": lines.get((row["network"], row["shift"]))}
+        for row in found
+    ]
+
+
+def _kind(network: str) -> str:
+    """The family of a network: its training, or its design if others publish it."""
+    stem, _, seed = network.rpartition("-s")
+    return stem if seed.isdigit() else design_of(network)
+
+
+def _lines(
+    logits: Mapping[str, Mapping[str, Any]], source: Dataset
+) -> dict[tuple[str, str], float]:
+    """Agreement on the line where all networks see the same images."""
+    truth = source.labels.numpy()
+    answers = {
+        view: np.stack([z[view].argmax(1) for z in logits.values()])
+        for view in next(iter(logits.values()))
+    }
+    margin = 0.5 / len(truth)
+
+    def agreements(view: str) -> Values:
+        pairs = combinations(answers[view], 2)
+        shares = np.array([(a == b).mean() for a, b in pairs])
+        return shares.clip(margin, 1 - margin)
+
+    right = (answers["source"] == truth).mean(1).clip(margin, 1 - margin)
+    before = agreements("source")
+    lines: dict[tuple[str, str], float] = {}
+    for view in answers:
+        if view not in ("source", "clean") and not view.startswith("PGD"):
+            moved = agreement_on_the_line(right, before, agreements(view))
+            lines |= {
+                (n, view): significant(v) for n, v in zip(logits, moved, strict=True)
+            }
+    return lines
+
+
+def _trainings(run: Run[Any], setting: ChoiceSetting) -> list[Row]:
+    found: list[Row] = []
+    sizes: tuple[Any, ...]
+    name = "trainings to choose among"
+    for seed in run.progress(range(run.seed, run.seed + setting.seeds)):
+        if setting.world == "heads":
+            domains = _collections()
+            for target in domains:
+                sizes = domains, target, seed, setting.epochs, setting.rates
+                for row in run.rows(name, heads, *sizes):
+                    group, problem = f"by {row.pop('pairing')}", f"{target} {seed}"
+                    found.append({"group": group, "shift": problem, **row})
+        elif setting.world == "perceptrons":
+            data = setting.dataset
+            sizes = seed, setting.count, setting.epochs[-1]
+            for row in run.rows(name, perceptrons, *sizes, data=data):
+                group = str(row.pop("family"))
+                found.append({"group": group, "shift": f"seed {seed}", **row})
+        else:
+            data = setting.dataset
+            sizes = data, seed, setting.count, setting.epochs, setting.rates
+            for row in run.rows(name, factor_networks, *sizes, data=data):
+                problem = f"test {row.pop('test')} seed {seed}"
+                found.append({"group": "factors", "shift": problem, **row})
+    return [{"network": row.pop("candidate"), **row} for row in found]
+
+
+def _collections() -> dict[str, Dataset]:
+    found = {}
+    for name in ("mnist", "usps", "digits"):
+        data = load_dataset(name, "train").subset(slice(1200))
+        options: dict[str, Any] = {"mode": "bilinear", "antialias": True}
+        images = functional.interpolate(data.images, size=16, **options)
+        found[name] = Dataset(images, data.labels, name, "train", 10)
+    return found
+
+
+# ------------------------------------------------------------------- the statistics
+
+
+def _error(scores: Values, accuracy: Values) -> float:
+    return float(np.abs(scores - accuracy).mean())
+
+
+def _rank_correlation(scores: Values, accuracy: Values) -> float:
+    """Spearman's, over networks, mean over shifts; NaN if all are equal everywhere."""
+    a, b = (rankdata(values, axis=0) for values in (scores, accuracy))
+    a, b = a - a.mean(0), b - b.mean(0)
+    scale = np.sqrt((a**2).sum(0) * (b**2).sum(0))
+    known = scale > 0
+    if not known.any():
+        return np.nan
+    return float(((a * b).sum(0)[known] / scale[known]).mean())
+
+
+def _over_sets(scores: Values, accuracy: Values) -> float:
+    return _rank_correlation(scores.T, accuracy.T)
+
+
+def _kendall(scores: Values, accuracy: Values) -> float:
+    """Kendall's tau-b, over networks, mean over shifts."""
+    first, second = np.triu_indices(len(scores), 1)
+    a, b = (np.sign(v[first] - v[second]) for v in (scores, accuracy))
+    scale = np.sqrt((a**2).sum(0) * (b**2).sum(0))
+    known = scale > 0
+    if not known.any():
+        return np.nan
+    return float(((a * b).sum(0)[known] / scale[known]).mean())
+
+
+def _regret(scores: Values, accuracy: Values) -> float:
+    """Accuracy that the network of the largest score has less than the best."""
+    # Equal scores share the choice.
+    chosen = scores == scores.max(0)
+    taken = (accuracy * chosen).sum(0) / chosen.sum(0)
+    return float((accuracy.max(0) - taken).mean())
+
+
+Statistic = Callable[[Values, Values], float]
+_STATISTICS: Final[Mapping[str, tuple[Statistic, bool]]] = {
+    "error": (_error, True), "sets": (_over_sets, False),
+    "networks": (_rank_correlation, False), "kendall": (_kendall, False),
+    "regret": (_regret, True),
+}  # fmt: skip
+_ORDERS: Final = (*SCORES, "hellinger", "disagreement_bound")
+
+
+def _summary(cells: list[Row]) -> Iterator[Row]:
+    frame = pd.DataFrame(cells)
+    for group, part in frame.groupby("group", sort=False):
+        table = part.pivot(index="network", columns="shift")
+        accuracy = table["accuracy"].to_numpy(float)
+        networks, shifts = [*table.index], [*table["accuracy"].columns]
+        ours = table["paired_accuracy"].to_numpy(float)
+        for score in (*ESTIMATES, *SCORES, *_MORE):
+            if score not in part or part[score].isna().all():
+                continue
+            values = table[score].to_numpy(float)
+            kept = ~np.isnan(values).any(1)
+            block = np.stack([values[kept], ours[kept], accuracy[kept]])
+            families = [
+                _kind(n) for n, keep in zip(networks, kept, strict=True) if keep
+            ]
+            kinds = shifts if group != "natural" else [s.split()[0] for s in shifts]
+            for name, (statistic, small) in _STATISTICS.items():
+                if name == "error" and score in _ORDERS:
+                    continue
+                least = block.shape[2] if name == "sets" else block.shape[1]
+                if name != "error" and least < 3:
+                    continue
+                ends = _interval(statistic, block, families, kinds, small)
+                yield {"what": "summary", "group": group, "score": score,
+                       "statistic": name, **ends}  # fmt: skip
+
+
+def _interval(
+    statistic: Statistic,
+    block: Values,
+    families: Sequence[str],
+    kinds: Sequence[str],
+    small: bool,
+) -> Row:
+    """Return value and difference from ours, with intervals over families and kinds."""
+
+    def measured(part: Values) -> tuple[float, float]:
+        scores, ours, accuracy = part
+        value, best = statistic(scores, accuracy), statistic(ours, accuracy)
+        return value, value - best if small else best - value
+
+    draws = np.random.default_rng(0)
+    rows, columns = _members(families), _members(kinds)
+    drawn = []
+    for _ in range(_RESAMPLES):
+        i, j = (_drawn(members, draws) for members in (rows, columns))
+        drawn.append(measured(block[:, i][:, :, j]))
+    half = 1.96 * np.nanstd(np.array(drawn), axis=0, ddof=1)
+    row: Row = {}
+    for name, value, width in zip(("", "behind"), measured(block), half, strict=True):
+        prefix = f"{name}_" if name else ""
+        row[name or "value"] = _plain(value)
+        row[f"{prefix}low"], row[f"{prefix}high"] = (
+            _plain(value - width), _plain(value + width)
+        )  # fmt: skip
+    return row
+
+
+def _members(names: Sequence[str]) -> list[Places]:
+    return [np.flatnonzero([n == name for n in names]) for name in dict.fromkeys(names)]
+
+
+def _drawn(members: list[Places], draws: np.random.Generator) -> Places:
+    """Draw as many groups as there are, and take all their members."""
+    taken = draws.integers(len(members), size=len(members))
+    return np.concatenate([members[k] for k in taken])
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else significant(value)
