@@ -40,7 +40,7 @@ def page():
 
 
 def test_the_digits_are_those_of_the_published_chapter(page):
-    path = ROOT / "book/chapters/40_the_right_temperature.ipynb"
+    path = ROOT / "book/chapters/09_the_right_temperature.ipynb"
     said = [
         output.get("data", {}).get("text/markdown", "")
         for cell in nbformat.read(path, as_version=4).cells

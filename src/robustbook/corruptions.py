@@ -84,7 +84,7 @@ def corrupt(images: ArrayLike, kind: str, *, severity: int = 3) -> Tensor:
 
     Source: D. Hendrycks, T. Dietterich, "Benchmarking neural network robustness to
     common corruptions and perturbations", ICLR 2019, whose sizes for images of 32 by 32
-    pixels these are. They have no rotation, and add brightness in HSV. Chapter 24.
+    pixels these are. They have no rotation, and add brightness in HSV. Chapter 25.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ def rank_concordance(scores: ArrayLike) -> float:
     """Return Kendall's W, the concordance of rankings under several conditions.
 
     Source: M. G. Kendall and B. Babington Smith, *The problem of m rankings*, Annals of
-    Mathematical Statistics 10, 1939; Chapter 10.
+    Mathematical Statistics 10, 1939; Chapter 11.
 
     Parameters
     ----------

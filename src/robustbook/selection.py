@@ -18,7 +18,7 @@ def pair_scores(
     """Return the criteria by which an epoch may be selected, for a validation pair.
 
     It serves as argument `measure` of :func:`robustbook.training.train_domains`. The
-    thesis, chapter 6, takes validation accuracy over both samples; Chapter 15.
+    thesis, chapter 6, takes validation accuracy over both samples; Chapter 16.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def pair_by_features(
     """Pair every image of one sample with the nearest of its class in another.
 
     Distances are Euclidean, between the features of a model. The PA thesis (section
-    5.3) takes the model after its first epoch and keeps these pairs; Chapter 16.
+    5.3) takes the model after its first epoch and keeps these pairs; Chapter 17.
 
     Parameters
     ----------

@@ -19,8 +19,8 @@ from ..conftest import RUN_SEED
 ROOT = Path(__file__).resolve().parents[2]
 #: Chapters that take longest, two thirds of the time of all: `make ranges` runs them.
 LONG = [
-    *("12", "15", "17", "24", "28", "29", "30", "31", "32", "33", "36", "38", "39"),
-    *("40", "41"),
+    *("13", "16", "18", "25", "30", "31", "32", "33", "34", "35", "38", "40", "41"),
+    "42",
 ]
 COMMON = {"profile": "quick", "device": "cpu", "seed": RUN_SEED}
 

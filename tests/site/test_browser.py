@@ -119,7 +119,7 @@ def test_every_page_shows_as_it_should(visit, site):
 
 #: A page of each kind; the page for missing pages has a test of its own.
 KINDS = {
-    "a lesson": "book/chapters/26_class_priors.html",
+    "a lesson": "book/chapters/28_class_priors.html",
     "a module": "book/api/scores.html",
     "the ledger": "book/claims.html",
     "text": "book/intro.html",

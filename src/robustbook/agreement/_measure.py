@@ -71,7 +71,7 @@ def posterior_agreement(
     prior : Tensor or array, shape (K,), optional
         Class prior, positive, summing to 1; uniform by default. Under another one, a
         model with constant logits scores J(0) > 0, and a perfect one may score no more
-        (Chapter 26).
+        (Chapter 28).
     tol : float, default 1e-9
         Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.
         Double precision allows about 1e-11, times K / 1000 for many classes.

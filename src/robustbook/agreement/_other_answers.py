@@ -63,7 +63,7 @@ def soft_label_agreement(
     J is concave, and PA is log K minus the cross-entropy of the labels after
     temperature scaling. Otherwise J may have several hills, and the maximum is
     certified by branch and bound: J is the kernel of a single view whose weights
-    differ between samples. Source: Chapter 37; not in the papers.
+    differ between samples. Source: Chapter 39; not in the papers.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def gaussian_agreement(
     0 otherwise. Several outputs are independent coordinates that share beta: A and B
     are then sums over the outputs. For another risk, take the values of a grid as
     classes: ``posterior_agreement(-(t - f).abs(), -(t - g).abs())``. Source: Chapter
-    35; not in the papers.
+    37; not in the papers.
 
     Parameters
     ----------

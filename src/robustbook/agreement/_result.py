@@ -120,7 +120,7 @@ class Agreement:
         For hard answers of two views it is Wilson's interval for the mismatch, mapped
         by :func:`symmetric_channel_capacity` and as much wider as Student's quantile is
         than the normal one. It has a width even where no answer changed. For soft
-        answers it is a heuristic, whose coverage Chapter 41 measures. The upper half is
+        answers it is a heuristic, whose coverage Chapter 42 measures. The upper half is
         that of hard answers, scaled by how much the contributions vary compared with
         theirs; for more views or with a prior it is Student's. The lower half is of
         Wilson's kind: the more contradictions it supposes, each at a cost of

@@ -274,7 +274,7 @@ def agreement_loss(
     Over both views it is orthogonal to the logits: a step changes no overall scale. The
     optimum in a batch is biased upwards, as it fits the batch. At a `beta` that does
     not depend on the batch, such as a running mean over earlier ones, value and
-    gradient have no bias. Source: Chapter 36; not in the papers.
+    gradient have no bias. Source: Chapter 38; not in the papers.
 
     Parameters
     ----------

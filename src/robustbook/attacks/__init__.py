@@ -8,7 +8,7 @@ which it is wrong already counts as a success of norm 0. Without labels, the mod
 predictions on the clean images take their place.
 
 FGSM, PGD and FMN run on foolbox, APGD and FAB on pyautoattack; both come with
-``pip install "robustbook[attacks]"``. Chapter 9 shows what each of them does.
+``pip install "robustbook[attacks]"``. Chapter 10 shows what each of them does.
 """
 
 from robustbook.attacks._apgd import apgd

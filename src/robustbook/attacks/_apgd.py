@@ -37,7 +37,7 @@ def apgd(
     does not depend on the scale of the logits, so always look at both. "targeted" tries
     one class after the other; it is the slowest and the strongest. Source: Croce and
     Hein, "Reliable evaluation of adversarial robustness with an ensemble of diverse
-    parameter-free attacks", ICML 2020; Chapters 9 and 12.
+    parameter-free attacks", ICML 2020; Chapters 10 and 13.
 
     Parameters
     ----------

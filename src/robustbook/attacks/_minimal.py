@@ -58,7 +58,7 @@ def fmn(
     """Look for the smallest perturbation by adapting the size of a ball: FMN.
 
     Source: Pintor et al., "Fast minimum-norm adversarial attacks through adaptive norm
-    constraints", NeurIPS 2021; Chapters 9 and 12.
+    constraints", NeurIPS 2021; Chapters 10 and 13.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ def fab(
 
     The perturbation may have any size. FAB steps 5 % beyond its estimate of the
     boundary; `bisections` take that back. Source: Croce and Hein, "Minimally distorted
-    adversarial examples with a fast adaptive boundary attack", ICML 2020; Chapters 9
-    and 12.
+    adversarial examples with a fast adaptive boundary attack", ICML 2020; Chapters 10
+    and 13.
 
     Parameters
     ----------

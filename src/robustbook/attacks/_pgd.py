@@ -28,7 +28,7 @@ def fgsm(
     """Attack with one step along the gradient: FGSM.
 
     Source: Goodfellow, Shlens and Szegedy, "Explaining and harnessing adversarial
-    examples", ICLR 2015; Chapter 9.
+    examples", ICLR 2015; Chapter 10.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def pgd(
     has a gradient of zero in float32, and PGD then reports robustness that is not
     there; compare with ``apgd(loss="dlr")``. For several random starts, join the
     results of several seeds by :func:`smallest`. Source: Madry et al., "Towards deep
-    learning models resistant to adversarial attacks", ICLR 2018; Chapter 9.
+    learning models resistant to adversarial attacks", ICLR 2018; Chapter 10.
 
     Parameters
     ----------

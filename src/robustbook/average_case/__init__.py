@@ -1,8 +1,8 @@
 """Average-case robustness: the probability that a prediction survives Gaussian noise.
 
 Start with :func:`monte_carlo` or, for an error bar at fewer calls,
-:func:`control_variate`. Chapter 17 defines the measure, Chapter 18 derives the
-linearized estimates, Chapter 19 the unbiased one.
+:func:`control_variate`. Chapter 18 defines the measure, Chapter 19 derives the
+linearized estimates, Chapter 20 the unbiased one.
 """
 
 from robustbook.average_case._estimators import linear_exact, mmse, taylor

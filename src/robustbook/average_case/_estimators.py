@@ -51,8 +51,8 @@ def taylor(
     """Estimate robustness by the model linearized at the input.
 
     One Jacobian serves all sigmas. The error is of order σ times the curvature of the
-    boundaries, summed over classes; Chapter 18 proves a bound. Source: the average-case
-    paper, Proposition 3.1; Chapter 18.
+    boundaries, summed over classes; Chapter 19 proves a bound. Source: the average-case
+    paper, Proposition 3.1; Chapter 19.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def mmse(
     and, by Stein's lemma, the mean gradient as its slope. Both are averaged over
     `samples` noisy inputs. Sampling error makes the mean gradient too long, which
     biases probabilities towards 1/2. Source: the average-case paper, Proposition 3.3;
-    Chapter 18.
+    Chapter 19.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def linear_exact(
     The margins to the other classes, f_t - f_i, are jointly normal under Gaussian
     noise, so the probability that all are positive is an orthant probability. Source:
     the average-case paper, Lemmas 3.1 and A.3 (which print unions for intersections);
-    Chapter 17.
+    Chapter 18.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ def orthant_probability(
     coordinate without variance counts as 1 or 0; a covariance may be singular. Source:
     Genz, Numerical computation of multivariate normal probabilities (1992); Genz and
     Kwong (2000) for singular covariances; Owen, Maximov and Chertkov (2019) for rare
-    failures; Chapter 17.
+    failures; Chapter 18.
 
     Parameters
     ----------

@@ -59,8 +59,8 @@ def monte_carlo(
     """Count the share of noisy inputs on which the model keeps its prediction.
 
     All sigmas scale the same noise. Each input has noise of its own, which does not
-    depend on the batch. Source: the average-case paper, section 3.1; Chapters 17 and
-    19.
+    depend on the batch. Source: the average-case paper, section 3.1; Chapters 18 and
+    20.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def control_variate(
     kept predictions, minus c times the share of the linearized model, plus c times the
     exact probability of the latter. It is unbiased for every fixed c, and its variance
     is small if the two models rarely disagree. Each half of the samples takes its c
-    from the other half. Source: Chapter 19.
+    from the other half. Source: Chapter 20.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 Sources: Genz, Numerical computation of multivariate normal probabilities (1992);
 Gibson, Glasbey and Elston (1994) for the order of the constraints; Genz and Kwong
-(2000) for singular covariances; Chapter 17.
+(2000) for singular covariances; Chapter 18.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def mv_sigmoid(values: ArrayLike, *, scale: float = 1.0) -> Tensor:
     deviation π / √3 ≈ 1.81 and correlations of 1/2. A scale of 1.702 corrects the
     spread: that logistic function is within 0.0095 of the normal distribution function.
     Source: the average-case paper, section 3.2.3; Hendrycks and Gimpel, Gaussian error
-    linear units (2016), for 1.702, which the paper leaves out; Chapter 18.
+    linear units (2016), for 1.702, which the paper leaves out; Chapter 19.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def softmax_proxy(
 
     It does not depend on the distance of a boundary. For a linear model whose class
     differences all have norm k, it is the mv-sigmoid estimate at σ = 1 / k. Source: the
-    average-case paper, section 3.2.3 and Lemma A.4; Chapters 18 and 20.
+    average-case paper, section 3.2.3 and Lemma A.4; Chapters 19 and 21.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ drawn given that constraint i fails, so that no point is wasted, however rare th
 failure is. A term is at most P[i fails] and the sum at least the largest of these, so
 the relative error of the sum does not grow as failures become rare.
 Sources: Genz (1992) for each term; Owen, Maximov and Chertkov, Importance sampling the
-union of rare events (2019), for sampling given the failure of one event; Chapter 17.
+union of rare events (2019), for sampling given the failure of one event; Chapter 18.
 """
 
 from typing import Final

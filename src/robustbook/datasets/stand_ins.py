@@ -47,7 +47,7 @@ def write_stand_ins(folder: Path | str, *, seed: int = 0) -> None:
     Waterbirds, celebA and camelyon17 as :func:`~robustbook.datasets.wild.load_wild`
     reads them, some 500 to 1100 pictures of 32 × 32 pixels each. A 2 stands for
     landbird, dark hair and healthy tissue, a 6 for the others; a domain is a hue or a
-    texture. Chapter 16.
+    texture. Chapter 17.
 
     `folder` is made if there is none; `seed` says which digits are drawn.
 

@@ -10,7 +10,7 @@ groups.
 
 Unlike posterior agreement, the discrepancies of posteriors depend on the scale of the
 logits, unless beta is 0 or ``inf``, and some of the others on that of the features.
-Source: the thesis, end of section 4.2 (Figures 4.12, B.14 and B.15); Chapter 11.
+Source: the thesis, end of section 4.2 (Figures 4.12, B.14 and B.15); Chapter 12.
 """
 
 from robustbook.discrepancies._features import (

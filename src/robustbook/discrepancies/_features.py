@@ -30,7 +30,7 @@ def cosine_similarity(
     """Cosine of the angle between paired features.
 
     Features after a ReLU are non-negative, and so is their cosine. Source: the thesis,
-    end of section 4.2; Chapter 11.
+    end of section 4.2; Chapter 12.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def centroid_distance(
 ) -> float:
     """Euclidean distance between the means of two sets of features.
 
-    Source: the thesis, end of section 4.2; Chapter 11.
+    Source: the thesis, end of section 4.2; Chapter 12.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def mmd(
     The two members of a pair are never compared with each other, so the estimate is
     unbiased although they depend on each other. Time grows with N², memory does not.
     Source: the thesis, end of section 4.2; Gretton et al., "A kernel two-sample test",
-    JMLR 13 (2012), Lemma 6; Chapter 11.
+    JMLR 13 (2012), Lemma 6; Chapter 12.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def frechet_distance(
     It is biased upwards, the more so the larger D / N is. On features of an Inception
     network, it is the *Fréchet inception distance* (FID). Source: the thesis, end of
     section 4.2 and Figure 4.12; Dowson and Landau, "The Fréchet distance between
-    multivariate normal distributions", 1982; Chapter 11.
+    multivariate normal distributions", 1982; Chapter 12.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ def kl_divergence(
         = \sum_j p'_i(j) \log \frac{p'_i(j)}{p''_i(j)}
 
     Large where the clean posterior is sure of a class to which the shifted one gives
-    almost no probability. Source: the thesis, end of section 4.2; Chapter 11.
+    almost no probability. Source: the thesis, end of section 4.2; Chapter 12.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def jensen_shannon(
         \qquad q_i = \tfrac12 (p'_i + p''_i)
 
     If a fair coin decides from which of the two posteriors a class is drawn, it is the
-    information that the class gives about the coin. Source: Chapter 11; not in the
+    information that the class gives about the coin. Source: Chapter 12; not in the
     papers.
 
     Parameters
@@ -122,7 +122,7 @@ def total_variation(
     beta: float = 1.0,
     reduction: Reduction = "mean",
 ) -> float | Tensor:
-    r"""Total variation distance between paired posteriors; Chapter 11.
+    r"""Total variation distance between paired posteriors; Chapter 12.
 
     .. math:: \tfrac12 \sum_j |p'_i(j) - p''_i(j)|
 

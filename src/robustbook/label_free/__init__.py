@@ -4,7 +4,7 @@ Most functions take class probabilities, best those of
 :func:`~robustbook.agreement.gibbs_posterior` at a calibrated temperature. Most see the
 shifted inputs only, and so trust a network that an attack has made sure of wrong
 answers; :func:`~robustbook.agreement.paired_accuracy`, which sees pairs, is compared
-with them in Chapters 40 and 42. :func:`score_pairs` returns all that one network's
+with them in Chapters 9 and 27. :func:`score_pairs` returns all that one network's
 logits allow.
 """
 

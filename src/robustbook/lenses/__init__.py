@@ -1,6 +1,6 @@
 """Three lenses on one model: all measures, on the same images.
 
-:func:`three_lenses` measures, Chapter 24 compares the three lenses, and Chapter 3 says
+:func:`three_lenses` measures, Chapter 25 compares the three lenses, and Chapter 3 says
 which of them answers which question.
 """
 

@@ -1,8 +1,8 @@
 """Margins: distances to the decision boundary, and cheap scores that order them.
 
 The input margin is the distance that matters, and it is expensive to measure; the logit
-margin is free. Chapter 21 asks when one predicts the other, Chapters 22 and 23 use the
-prediction, Chapter 28 learns a better one.
+margin is free. Chapter 22 asks when one predicts the other, Chapters 23 and 24 use the
+prediction, Chapter 30 learns a better one.
 """
 
 from robustbook._intervals import Estimate

@@ -115,7 +115,7 @@ def estimate_robust_accuracy(
     difference estimator predicts all outcomes from the logit margins, cross-fitted, and
     adds the mean error of these predictions on the sample. Source: the margin paper,
     section 2.4; Särndal, Swensson and Wretman, "Model assisted survey sampling", 1992,
-    chapter 7; Chapter 23.
+    chapter 7; Chapter 24.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def margin_consistency(
     Fisher's z; where no disagreement was seen, from Clopper and Pearson's bound on the
     share of samples that disagree. It covers the sampling of inputs, not the error of
     measured margins, which are upper bounds. Source: the margin paper, section 2.2;
-    Chapter 21.
+    Chapter 22.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def detection_scores(
     Brittle decisions are the positive class; the lower the score, the more brittle.
     Source: the margin paper, section 2.3; Newcombe, "Confidence intervals for an effect
     size measure based on the Mann-Whitney statistic. Part 2", Statistics in Medicine
-    2006; Chapters 22 and 41.
+    2006; Chapters 23 and 42.
 
     Parameters
     ----------

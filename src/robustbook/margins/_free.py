@@ -57,7 +57,7 @@ def feature_margin(
     """Return the distance in feature space to the nearest boundary of a linear head.
 
     It is the smallest gap of two logits over the dual norm of the difference of their
-    weights, which is exact. Source: the margin paper, equations 2 and 3; Chapter 21.
+    weights, which is exact. Source: the margin paper, equations 2 and 3; Chapter 22.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
 
     Only for equidistant classes is the logit margin proportional to the distance in
     feature space. Returns :class:`ClassDistances`. Source: the margin paper, section
-    2.1 and Figure 13; Chapter 21.
+    2.1 and Figure 13; Chapter 22.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def gradient_normalized_margin(
 
     To first order, it is the distance to the boundary of the second likeliest class, at
     one forward and one backward pass. It is exact for a linear model of two classes.
-    Chapter 22.
+    Chapter 23.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ def input_margin(
     for the nearest class found, FAB takes more steps and FMN starts from the best
     input; a bisection shortens the smallest change. The results are upper bounds,
     :class:`InputMargins`; on linear models they are the margins. Source: the margin
-    paper, equation 1; Chapter 21.
+    paper, equation 1; Chapter 22.
 
     Parameters
     ----------

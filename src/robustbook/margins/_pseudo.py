@@ -26,7 +26,7 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     The architecture is the paper's: dense layers with ReLU between them and a sigmoid
     at the end. Features are standardized, and the sigmoid is scaled to the largest
     margin. It is a regressor of scikit-learn. Source: the margin paper, section 3.3 and
-    appendix B.4; Chapter 28.
+    appendix B.4; Chapter 30.
 
     Parameters
     ----------

@@ -65,9 +65,9 @@ LENSES: Final = {
         "It is an average: a prediction that survives nearly all noise can still have "
         "an adversarial example close by. It holds for this σ.",
         _chapters(
-            "17_robustness_on_average",
-            "19_unbiased_with_an_error_bar",
-            "20_who_is_robust",
+            "18_robustness_on_average",
+            "20_unbiased_with_an_error_bar",
+            "21_who_is_robust",
         ),
     ),
     "margins": Lens(
@@ -79,9 +79,9 @@ LENSES: Final = {
         "Measured margins are upper bounds; a better attack may find smaller ones. "
         "Nothing here is a certificate, and an order is no threshold.",
         _chapters(
-            "21_margins_in_and_out",
-            "22_detecting_brittle_decisions",
-            "23_robust_accuracy_from_a_small_sample",
+            "22_margins_in_and_out",
+            "23_detecting_brittle_decisions",
+            "24_robust_accuracy_from_a_small_sample",
         ),
     ),
 }
@@ -93,7 +93,7 @@ ACCURACY: Final = (
     "Labels of the measured images are not used. It assumes that these are like the "
     "labelled ones, and a shift that neither changes the true class nor knows it."
 )
-TEMPERATURE: Final = _chapters("40_the_right_temperature")
+TEMPERATURE: Final = _chapters("09_the_right_temperature")
 
 
 # --- numbers in words -------------------------------------------------------------

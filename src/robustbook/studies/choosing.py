@@ -91,7 +91,7 @@ def measure(run: Run[ChoosingSetting], seed: int, task: str) -> list[Row]:
     labels, of the model fitted on all. ``error`` is that model's on clean test data.
     Of mixtures ``bic`` (its negative) and ``likelihood`` of the left-out fold, of
     k-means ``silhouette`` and ``stability`` (same-answer rate between the folds); their
-    labels are matched. ``true`` is the order by which the data were made. Chapter 38.
+    labels are matched. ``true`` is the order by which the data were made. Chapter 40.
     """
     setting, judges = run.setting, _KINDS.get(task, _networks)
     keys = {"dataset": setting.dataset, "task": task, "seed": seed}

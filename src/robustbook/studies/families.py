@@ -44,7 +44,7 @@ def over_families(
     """Return a statistic of networks with its 95 % interval over their families.
 
     The jackknife that leaves out one design after the other, for families of unlike
-    size. Source: Busing and others (1999); Chapter 24.
+    size. Source: Busing and others (1999); Chapter 25.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def matched_difference(
     """Return by how much some networks exceed others of the same level.
 
     The coefficient of `treated` where least squares explain `values` by it and by
-    `level`, along parallel lines. Chapter 37.
+    `level`, along parallel lines. Chapter 39.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ def rows(run: Run[Any]) -> Iterator[Row]:
     absolute, of estimates; "sets", Spearman's correlation over shifts, mean over
     networks (dataset-centric); "networks" and "kendall", correlations over networks,
     mean over shifts (model-centric); "regret", the accuracy lost by taking the network
-    of the largest score (selection). Chapter 40.
+    of the largest score (selection). Chapter 9.
     """
     cells: dict[str, list[Row]] = defaultdict(list)
     for setting in run.settings:

@@ -104,7 +104,7 @@ def measure(run: Run[PairingSetting], seed: int, method: str) -> Iterator[Row]:
 
     In the study ``pairing_heads``, linear heads are trained on photographs and art and
     measured on cartoons; three kinds of digits take the place of these domains in the
-    quick profile. Chapter 36.
+    quick profile. Chapter 38.
     """
     setting = run.setting
     for place, weight in enumerate(setting.weights):

@@ -32,7 +32,7 @@ def select_epochs(
 ) -> pd.DataFrame:
     """Return the epoch that a criterion selects, of each training in a table.
 
-    Chapter 15.
+    Chapter 16.
 
     Parameters
     ----------

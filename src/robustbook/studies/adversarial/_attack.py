@@ -52,7 +52,7 @@ class Attack:
             options = {**options, "eps": self.eps}
         target: Any = model.surrogate if self.kind == "pgd-surrogate" else model
         with warnings.catch_warnings():
-            # Chapter 9 shows which models hide their gradients, and from what.
+            # Chapter 10 shows which models hide their gradients, and from what.
             warnings.filterwarnings("ignore", message=".*gradient of zero")
             return function(
                 target, data.images, data.labels,

@@ -72,7 +72,7 @@ def measure(
     perturbation of the images that both mislead is shorter.
 
     PA paper, section 4.1: 1000 steps of FMN, AutoAttack's numbers of the others.
-    Chapter 30.
+    Chapter 32.
     """
     few, many = (attacked(run, model, pair) for pair in (attack, longer))
     before, after = ((pair.logits, pair.shifted_logits) for pair in (few, many))

@@ -59,7 +59,7 @@ def measure(
     ``misled``, right before and wrong after, of these ``before``, ``after`` and by how
     much it falls (``fall``).
 
-    PA thesis, Figure 4.4; PA paper, Figure 6. Chapter 30.
+    PA thesis, Figure 4.4; PA paper, Figure 6. Chapter 32.
     """
     if attack is None:
         keys = {"what": "adam", "model": model, "ratio": ratio}

@@ -85,7 +85,7 @@ def measure(
     "kernel": J(``beta``) of the first model for some of these shares;
     "adam": the papers' optimization there, epoch by epoch.
 
-    Experiment 2 of the PA thesis (section 4.1, Figures 4.3 and 4.4). Chapter 13 of this
+    Experiment 2 of the PA thesis (section 4.1, Figures 4.3 and 4.4). Chapter 14 of this
     book.
     """
     keys = {"dataset": run.data.name, "model": model, "samples": len(run.data)}

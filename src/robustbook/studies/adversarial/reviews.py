@@ -106,7 +106,7 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
     "pairs", the agreement of reviews with texts ``to`` ("further" or "sentences") of
     the same label, drawn at random, with the ``accuracy`` on those.
 
-    PA thesis, section 4.1, Experiment 3; PA paper, appendix C. Chapter 13.
+    PA thesis, section 4.1, Experiment 3; PA paper, appendix C. Chapter 14.
     """
     setting = run.setting
     texts = {name: _texts(setting, name) for name in _COLLECTIONS}

@@ -101,7 +101,7 @@ def measure(run: Run[TextSetting], edit: Edit | None) -> Iterator[Row]:
 
     The experiment of the PA thesis (section 4.1, Experiment 3) and of the PA paper
     (appendix C), with a small n-gram classifier and sentences instead of DistilBERT
-    and IMDB reviews. Chapter 13 of this book.
+    and IMDB reviews. Chapter 14 of this book.
     """
     setting = run.setting
     train, validation, data = (

@@ -167,7 +167,7 @@ def measure(
     FashionMNIST, and linearized estimates of more networks by class.
 
     Intervals are from resampled images. Average-case paper, Figures 3, 4, 11 to 13.
-    Chapter 20 of this book.
+    Chapter 21 of this book.
     """
     setting = run.setting
     fits = setting.fits if model in setting.fitted else 0

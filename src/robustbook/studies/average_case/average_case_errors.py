@@ -149,7 +149,7 @@ def measure(run: Run[EstimateSetting], name: str) -> Iterator[Row]:
     those of the study ``average_case_penalty``, which were trained with and without a
     gradient-norm penalty, from one start (s0) and another (s1) where both exist.
 
-    Average-case paper, Figures 1, 2, 5 to 10. Chapters 18 and 32 of this book.
+    Average-case paper, Figures 1, 2, 5 to 10. Chapters 19 and 34 of this book.
     """
     setting, data, model = run.setting, run.data, _model(run, name)
     counts = setting.counts if name in setting.shown else ()

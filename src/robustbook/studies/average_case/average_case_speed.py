@@ -71,7 +71,7 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
 
     Average-case paper, Tables 1 and 3. Monte Carlo's time grows in proportion to its
     samples: it is measured with ``measured_samples`` of them and stated for 10 000.
-    Chapter 18 of this book.
+    Chapter 19 of this book.
     """
     for setting, name in run.each_model():
         images = setting.data().images

@@ -27,7 +27,7 @@ def printed_bound(
     k s^(K-1) Π_i r_i with s = σ √D, r_i = λ_max(A_i) / ‖u_i‖ for Taylor and
     (λ_max(A_i) - λ_mean(A_i)) / ‖u_i‖ for MMSE, and k the greatest density of a normal
     vector with the correlations of the u_i. The proof bounds a union by a product, and
-    loses a factor of √D: with two classes it is false already. Chapter 18.
+    loses a factor of √D: with two classes it is false already. Chapter 19.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def printed_bound(
 def corrected_bound(
     eigenvalues: Any, gradients: Any, sigma: Any, *, estimator: Estimator = "taylor"
 ) -> Tensor:
-    """A bound that holds (Chapter 18): a sum over classes, of order σ.
+    """A bound that holds (Chapter 19): a sum over classes, of order σ.
 
     √(2/π) σ Σ_i (‖A_i‖_* + √5 ‖A_i‖) / ‖u_i‖ for Taylor, with the nuclear and the
     spectral norm, and √(2/π) σ Σ_i (√2 ‖A_i‖_F + 3 ‖A_i‖) / ‖u_i‖ for MMSE.

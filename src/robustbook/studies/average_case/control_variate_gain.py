@@ -114,7 +114,7 @@ def measure(
     "coverage": the share of intervals at 95 % that hold the reference, and its standard
     error, clustered by image.
 
-    Chapter 19 of this book.
+    Chapter 20 of this book.
     """
     keys = {"dataset": run.setting.dataset, "model": name}
     look = _repeats if repeated else _images

@@ -17,7 +17,7 @@ from robustbook.models import build_model, load_model
 from robustbook.studies.run import Run, Setting
 from robustbook.training import ERM, IRM, LISA, History, Learner, train_domains
 
-#: The network of Chapter 15.
+#: The network of Chapter 16.
 SMALL: Final = "strided-cnn"
 #: Learners with the options of the published configuration; one more whose penalty has
 #: the weight that its authors chose, and one that mixes by CutMix.

@@ -23,7 +23,7 @@ SHOWN: Final = (1, 2, 5, 10)
 #: The same for the other seeds.
 SHOWN_OF_OTHERS: Final = (5,)
 
-#: Those of chapter 14 with half as many images, and another rate.
+#: Those of chapter 15 with half as many images, and another rate.
 SETTINGS: Final = {
     "full": (FULL(count=2500, epochs=15, batch_size=64, lr=1e-2),),
     "quick": (QUICK(count=256, repeats_per_digit=2, epochs=6, lr=1e-2),),

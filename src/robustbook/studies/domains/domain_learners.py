@@ -59,7 +59,7 @@ def rows(
     second sample shifted, on average over the seeds, with errors over the images
     (``_se_images``) and over the trainings (``_se_seeds``).
 
-    PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Chapter 14 of
+    PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Chapter 15 of
     this book.
     """
     trained: dict[tuple[str, str], list[TrainedPair]] = {}

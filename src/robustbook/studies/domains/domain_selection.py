@@ -61,7 +61,7 @@ def measure(
     ``tests/same_answer_rate``, ``tests/pa`` and ``tests/beta``.
 
     PA thesis, sections 5.1 and 5.2, Experiments 6 and 7, Tables 5.3 to 5.7 and B.1 to
-    B.4; PA paper, Table 1. Chapter 15 of this book.
+    B.4; PA paper, Table 1. Chapter 16 of this book.
     """
     epochs = scored_epochs(run, run.setting, setup, learner, training_seed)
     shifted = dict(zip(("factor", "setting"), setup.split(), strict=False))

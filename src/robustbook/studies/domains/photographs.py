@@ -142,7 +142,7 @@ def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
     pairs and ``same`` of pairs of a validation and a target sample.
 
     A seed draws the samples, the weights and the order. PA thesis, sections 3.6.3 and
-    5.3; Li et al., ICCV 2017. Chapter 16.
+    5.3; Li et al., ICCV 2017. Chapter 17.
     """
     setting = run.setting
     domains = world_domains(setting.world)

@@ -70,7 +70,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     of all samples: ``truth``, ``floor`` (what Algorithm 1 is too low by if all are
     measured), ``explained`` (R² of the isotonic regression).
 
-    Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 23 of this book.
+    Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 24 of this book.
     """
     for setting, model in run.each_model():
         measured = margins_in(run, setting, model)

@@ -59,7 +59,7 @@ def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
     ``first_order_margin`` and ``feature_distance``, how far the features are from those
     of the closest image.
 
-    Margin paper, Figures 2, 4, 6, 9 and 13 and Table 1; chapters 21 and 22 of this
+    Margin paper, Figures 2, 4, 6, 9 and 13 and Table 1; chapters 22 and 23 of this
     book. Every input margin is an upper bound.
     """
     if samples:

@@ -52,7 +52,7 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     it, with 95 % intervals: ``tau`` of the logit margin, and ``robust_accuracy`` at
     ``eps``.
 
-    Margin paper, Appendix B.1, where the check is robust accuracy alone. Chapter 21 of
+    Margin paper, Appendix B.1, where the check is robust accuracy alone. Chapter 22 of
     this book. The quick profile has a linear model whose margins are known.
     """
     setting, (recipe, count) = run.setting, run.setting.models[model]

@@ -78,7 +78,7 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     "detection": AUROC, AUPR and FPR at 95 % TPR of the same at ``eps``, for the largest
     ``train``.
 
-    Margin paper, section 3.3, Figure 7 and Table 2. Chapter 28 of this book.
+    Margin paper, section 3.3, Figure 7 and Table 2. Chapter 30 of this book.
     """
     setting, learning = run.setting, _LEARNING[run.profile]
     data = load_dataset(setting.dataset, "train")
