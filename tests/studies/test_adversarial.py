@@ -79,20 +79,6 @@ def test_the_logits_are_those_of_the_attacked_images(data, folder):
     assert torch.equal(result.labels, data.labels)
 
 
-def test_an_attack_runs_once(data, folder, monkeypatch):
-    attack = Attack("pgd", 0.1, 2)
-    first = attack_model(RUN, LINEAR, attack, data)
-    monkeypatch.setitem(_attack._KINDS, "pgd", (None, {}))
-    again = attack_model(RUN, LINEAR, attack, data)
-    assert torch.equal(first.shifted_logits, again.shifted_logits)
-    for model, images, seed in (
-        (LINEAR, data, 5), ("digits-linear-s1", data, SEED),
-        (LINEAR, data.subset(range(29)), SEED),
-    ):  # fmt: skip
-        with pytest.raises(TypeError):
-            attack_model(replace(RUN, seed=seed), model, attack, images)
-
-
 def test_a_bound_selects_from_the_smallest_perturbations(data, folder):
     free = attack_model(RUN, NETWORK, Attack("fmn", None, 20), data)
     eps = float(free.norms[free.norms.isfinite()].median())
@@ -116,6 +102,7 @@ def test_large_features_stay_finite():
 
 def test_sweep_rows_are_what_the_measure_says(adversarial_sweep):
     where = {"attack": "pgd", "model": DEFENDED, "eps": SETTING.eps[1]}
+    assert len(adversarial_sweep.select(attack="pgd")) == 11 * len(SETTING.models) * 3
     found = attacked(DEFENDED, eps=where["eps"])
     whole, half = (adversarial_sweep.row(**where, ratio=r) for r in (1.0, 0.5))
     clean, shifted = found.logits, found.shifted_logits
@@ -130,20 +117,6 @@ def test_sweep_rows_are_what_the_measure_says(adversarial_sweep):
     ]
     assert len(set(several)) > 1
     assert half["pa"] == pytest.approx(sum(several) / len(several), abs=2e-9)
-
-
-def test_nothing_shifted_is_full_agreement(adversarial_sweep):
-    for row in adversarial_sweep.select(ratio=0.0):
-        assert row["pa"] == pytest.approx(math.log(10))
-        assert row["beta"] == math.inf
-        assert row["same_answer_rate"] == 1
-        assert row["log_pa"] == pytest.approx(0, abs=1e-9)
-
-
-def test_every_model_meets_every_bound(adversarial_sweep):
-    rows = adversarial_sweep.select(attack="pgd")
-    cells = {(row["model"], row["eps"], row["ratio"]) for row in rows}
-    assert len(cells) == len(rows) == len(SETTING.models) * len(SETTING.eps) * 11
 
 
 def test_only_the_defended_model_has_a_surrogate_and_it_is_weaker(adversarial_sweep):
@@ -194,11 +167,6 @@ def test_some_rows_measured_again_are_the_same(rank_stability, text_edits):
     assert again == text_edits.select(training_seed=SEED)
 
 
-def test_rank_stability_is_bounded(rank_stability):
-    assert all(0 <= row["concordance"] <= 1 for row in rank_stability.rows)
-    assert len(rank_stability.select(bootstrap=-1)) == 18
-
-
 def test_pseudo_agreement_depends_on_what_pa_does_not(pseudo_agreement):
     rows = pseudo_agreement.rows
     assert all(row["exact_pa"] == pytest.approx(math.log(10)) for row in rows)
@@ -221,20 +189,7 @@ def test_examples_are_small_pictures(attack_examples):
             assert row["predicted"] == row["label"]
 
 
-def test_more_steps_are_tried(attack_convergence):
-    assert {row["steps"] for row in attack_convergence.rows} == set(SETTING.many)
-
-
 # ------------------------------------------------------------ where agreement is lost
-
-
-def test_every_model_meets_every_attack_once(adversarial_groups):
-    bounds = [("pgd", eps) for eps in SETTING.eps]
-    expected = [*bounds, ("apgd-dlr", SETTING.focus), ("fmn", None)]
-    for model in SETTING.models:
-        rows = adversarial_groups.select(table="summary", model=model)
-        own = [(row["attack"], row["eps"]) for row in rows]
-        assert sorted(own, key=str) == sorted(expected, key=str)
 
 
 def test_groups_add_up_and_intervals_hold_their_estimate(adversarial_groups):

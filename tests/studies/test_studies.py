@@ -36,10 +36,8 @@ from ..conftest import RUN_SEED
 
 NAMES = sorted(STUDIES)
 HEX = set("0123456789abcdef")
-#: Studies of some minutes at most: times of this machine, and a few attacks.
-KEEP_NOTHING = {
-    "agreement_speed", "average_case_speed", "cost_model", "attack_examples",
-}  # fmt: skip
+#: Studies of some minutes at most: times of this machine.
+KEEP_NOTHING = {"agreement_speed", "average_case_speed", "cost_model"}
 
 
 @pytest.fixture
