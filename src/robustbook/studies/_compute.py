@@ -116,7 +116,7 @@ def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
     module = importlib.import_module(study.code)
     if not hasattr(module, "measure"):
         return []
-    list_parts = getattr(module, "parts", getattr(module, "jobs", None))
+    list_parts = getattr(module, "parts", None)
     if hasattr(module, "rows"):
         parts = list_parts(run, **study.options) if list_parts else run.models()
         return [partial(module.measure, run, *part) for part in parts]
