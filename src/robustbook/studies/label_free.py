@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 import torch
-from scipy.stats import rankdata
 from torch.nn import functional
 
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.label_free import ESTIMATES, SCORES, agreement_on_the_line
+from robustbook.label_free import agreement_on_the_line
 from robustbook.studies._label_free_cells import (
     factor_networks,
     heads,
     network_cells,
     perceptrons,
 )
+from robustbook.studies._label_free_summary import family_of, summarize
 from robustbook.studies._shifted_logits import Shift, shifted_logits, shifts_of
 from robustbook.studies._statistics import Values
-from robustbook.studies.families import design_of
 from robustbook.studies.run import Row, Run, Setting, significant, with_keys
-
-#: Positions in an array.
-Places = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +63,6 @@ class ChoiceSetting(Setting):
     rates: tuple[float, ...] = ()
 
 
-_MORE: Final = (
-    "agreement_on_the_line", "generalization_disagreement", "hellinger",
-    "disagreement_bound",
-)  # fmt: skip
-_RESAMPLES: Final = 200
 _PENALTIES: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2", "-grad1e-1", "-grad1")
 
 
@@ -162,9 +151,9 @@ def rows(run: Run[Any]) -> Iterator[Row]:
     its ``accuracy``, what :func:`robustbook.label_free.score_pairs` returns, the
     generalization disagreement with another seed of the network (by answers, and
     ``hellinger``), agreement on the line, where all networks see the same images, and
-    the disagreement bound; null where a score needs what is missing. In the worlds of
-    small trainings the networks are candidates (learner, rate, epoch; width, penalty),
-    and the shifts are problems (a seed and a target).
+    the disagreement bound; null where a score needs what is missing. Worlds of small
+    trainings have a summary only: their networks are candidates (learner, rate, epoch;
+    width, penalty), their shifts problems (a seed and a target).
 
     "summary", for each ``world``, ``group`` of shifts ("natural", "attack"; one for
     trainings) and ``score``: ``value`` of a ``statistic`` with its 95 % interval
@@ -181,10 +170,14 @@ def rows(run: Run[Any]) -> Iterator[Row]:
         measured = _trainings if isinstance(setting, ChoiceSetting) else _networks
         for row in measured(run, setting):
             cells[setting.world].append(row)
+    for setting in run.settings:
+        if isinstance(setting, WorldSetting):
+            found = cells[setting.world]
+            yield from with_keys(
+                {"world": setting.world}, ({"what": "cell", **r} for r in found)
+            )
     for world, found in cells.items():
-        yield from with_keys({"world": world}, ({"what": "cell", **r} for r in found))
-    for world, found in cells.items():
-        summary = run.rows("summary of scores", _summary, found, code=__name__)
+        summary = run.rows("summary of scores", summarize, found, code=__name__)
         yield from with_keys({"world": world}, summary)
 
 
@@ -198,7 +191,7 @@ def _networks(run: Run[Any], setting: WorldSetting) -> list[Row]:
         )  # fmt: skip
     found = []
     for name, own in logits.items():
-        kinds = [other for other in logits if _kind(other) == _kind(name)]
+        kinds = [other for other in logits if family_of(other) == family_of(name)]
         second = kinds[(kinds.index(name) + 1) % len(kinds)]
         other = None if second == name else logits[second]
         labels = source.labels, judged.labels
@@ -210,12 +203,6 @@ def _networks(run: Run[Any], setting: WorldSetting) -> list[Row]:
         {**row, "agreement_on_the_line": lines.get((row["network"], row["shift"]))}
         for row in found
     ]
-
-
-def _kind(network: str) -> str:
-    """The family of a network: its training, or its design if others publish it."""
-    stem, _, seed = network.rpartition("-s")
-    return stem if seed.isdigit() else design_of(network)
 
 
 def _lines(
@@ -281,126 +268,3 @@ def _collections() -> dict[str, Dataset]:
         images = functional.interpolate(data.images, size=16, **options)
         found[name] = Dataset(images, data.labels, name, "train", 10)
     return found
-
-
-# ------------------------------------------------------------------- the statistics
-
-
-def _error(scores: Values, accuracy: Values) -> float:
-    return float(np.abs(scores - accuracy).mean())
-
-
-def _rank_correlation(scores: Values, accuracy: Values) -> float:
-    """Spearman's, over networks, mean over shifts; NaN if all are equal everywhere."""
-    a, b = (rankdata(values, axis=0) for values in (scores, accuracy))
-    a, b = a - a.mean(0), b - b.mean(0)
-    scale = np.sqrt((a**2).sum(0) * (b**2).sum(0))
-    known = scale > 0
-    if not known.any():
-        return np.nan
-    return float(((a * b).sum(0)[known] / scale[known]).mean())
-
-
-def _over_sets(scores: Values, accuracy: Values) -> float:
-    return _rank_correlation(scores.T, accuracy.T)
-
-
-def _kendall(scores: Values, accuracy: Values) -> float:
-    """Kendall's tau-b, over networks, mean over shifts."""
-    first, second = np.triu_indices(len(scores), 1)
-    a, b = (np.sign(v[first] - v[second]) for v in (scores, accuracy))
-    scale = np.sqrt((a**2).sum(0) * (b**2).sum(0))
-    known = scale > 0
-    if not known.any():
-        return np.nan
-    return float(((a * b).sum(0)[known] / scale[known]).mean())
-
-
-def _regret(scores: Values, accuracy: Values) -> float:
-    """Accuracy that the network of the largest score has less than the best."""
-    # Equal scores share the choice.
-    chosen = scores == scores.max(0)
-    taken = (accuracy * chosen).sum(0) / chosen.sum(0)
-    return float((accuracy.max(0) - taken).mean())
-
-
-Statistic = Callable[[Values, Values], float]
-_STATISTICS: Final[Mapping[str, tuple[Statistic, bool]]] = {
-    "error": (_error, True), "sets": (_over_sets, False),
-    "networks": (_rank_correlation, False), "kendall": (_kendall, False),
-    "regret": (_regret, True),
-}  # fmt: skip
-_ORDERS: Final = (*SCORES, "hellinger", "disagreement_bound")
-
-
-def _summary(cells: list[Row]) -> Iterator[Row]:
-    frame = pd.DataFrame(cells)
-    for group, part in frame.groupby("group", sort=False):
-        table = part.pivot(index="network", columns="shift")
-        accuracy = table["accuracy"].to_numpy(float)
-        networks, shifts = [*table.index], [*table["accuracy"].columns]
-        ours = table["paired_accuracy"].to_numpy(float)
-        for score in (*ESTIMATES, *SCORES, *_MORE):
-            if score not in part or part[score].isna().all():
-                continue
-            values = table[score].to_numpy(float)
-            kept = ~np.isnan(values).any(1)
-            block = np.stack([values[kept], ours[kept], accuracy[kept]])
-            families = [
-                _kind(n) for n, keep in zip(networks, kept, strict=True) if keep
-            ]
-            kinds = shifts if group != "natural" else [s.split()[0] for s in shifts]
-            for name, (statistic, small) in _STATISTICS.items():
-                if name == "error" and score in _ORDERS:
-                    continue
-                least = block.shape[2] if name == "sets" else block.shape[1]
-                if name != "error" and least < 3:
-                    continue
-                ends = _interval(statistic, block, families, kinds, small)
-                yield {"what": "summary", "group": group, "score": score,
-                       "statistic": name, **ends}  # fmt: skip
-
-
-def _interval(
-    statistic: Statistic,
-    block: Values,
-    families: Sequence[str],
-    kinds: Sequence[str],
-    small: bool,
-) -> Row:
-    """Return value and difference from ours, with intervals over families and kinds."""
-
-    def measured(part: Values) -> tuple[float, float]:
-        scores, ours, accuracy = part
-        value, best = statistic(scores, accuracy), statistic(ours, accuracy)
-        return value, value - best if small else best - value
-
-    draws = np.random.default_rng(0)
-    rows, columns = _members(families), _members(kinds)
-    drawn = []
-    for _ in range(_RESAMPLES):
-        i, j = (_drawn(members, draws) for members in (rows, columns))
-        drawn.append(measured(block[:, i][:, :, j]))
-    half = 1.96 * np.nanstd(np.array(drawn), axis=0, ddof=1)
-    row: Row = {}
-    for name, value, width in zip(("", "behind"), measured(block), half, strict=True):
-        prefix = f"{name}_" if name else ""
-        row[name or "value"] = _plain(value)
-        row[f"{prefix}low"], row[f"{prefix}high"] = (
-            _plain(value - width), _plain(value + width)
-        )  # fmt: skip
-    return row
-
-
-def _members(names: Sequence[str]) -> list[Places]:
-    return [np.flatnonzero([n == name for n in names]) for name in dict.fromkeys(names)]
-
-
-def _drawn(members: list[Places], draws: np.random.Generator) -> Places:
-    """Draw as many groups as there are, and take all their members."""
-    taken = draws.integers(len(members), size=len(members))
-    return np.concatenate([members[k] for k in taken])
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else significant(value)
