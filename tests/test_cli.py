@@ -546,7 +546,7 @@ def test_data_commands(name, source):
 
 @pytest.fixture
 def calibrated(files):
-    """Files of a labelled source beside the pairs."""
+    """Files of a labeled source beside the pairs."""
     rng = np.random.default_rng(1)
     source = 3 * rng.normal(size=(150, 4))
     labels = (source + 2 * rng.normal(size=source.shape)).argmax(1)

@@ -135,7 +135,7 @@ def test_prior_and_tolerance_are_passed_on():
 SOURCE = 2 * CLEAN, CLEAN.argmax(1).where(torch.arange(101) % 5 > 0, 3)
 
 
-def test_labelled_source_data_add_the_estimated_accuracy():
+def test_labeled_source_data_add_the_estimated_accuracy():
     metric = PosteriorAgreement(calibrated_on=SOURCE)
     assert metric(*EMPTY)["paired_accuracy"].isnan()
     metric(CLEAN[:50], SHIFTED[:50])

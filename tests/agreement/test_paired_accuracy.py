@@ -31,9 +31,9 @@ def world():
 
 
 def test_it_is_the_mean_probability_of_the_shifted_answer(world):
-    clean, shifted, labelled = world
-    estimate = paired_accuracy(clean, shifted, calibrated_on=labelled)
-    beta = calibrate_beta(*labelled).beta
+    clean, shifted, labeled = world
+    estimate = paired_accuracy(clean, shifted, calibrated_on=labeled)
+    beta = calibrate_beta(*labeled).beta
     p = softmax(beta * clean, axis=1)[np.arange(400), shifted.argmax(1)]
     assert estimate.value == pytest.approx(p.mean(), rel=1e-12)
     np.testing.assert_allclose(estimate.per_sample, p, rtol=1e-12)
@@ -81,13 +81,13 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_the_interval_covers(cell):
-    num_classes, sharp, keep, size, labelled = cell
+    num_classes, sharp, keep, size, labeled = cell
     random, held = np.random.default_rng(7), 0
     size_of_truth = 10**7 // num_classes
     truth = accuracy_of(num_classes, sharp, keep, size=min(200_000, size_of_truth))
     for _ in range(150):
         clean, shifted = pairs(random, size, num_classes, sharp, keep)
-        calibrated_on = source(random, labelled, num_classes, sharp)
+        calibrated_on = source(random, labeled, num_classes, sharp)
         low, high = paired_accuracy(
             clean, shifted, calibrated_on=calibrated_on
         ).interval
@@ -112,12 +112,12 @@ def test_the_interval_covers(cell):
 )
 def test_either_part_alone_does_not_cover(cell, ends, most):
     """Both corrections are needed for coverage."""
-    num_classes, sharp, keep, size, labelled = cell
+    num_classes, sharp, keep, size, labeled = cell
     random, held = np.random.default_rng(8), 0
     truth = accuracy_of(num_classes, sharp, keep)
     for _ in range(100):
         clean, shifted = pairs(random, size, num_classes, sharp, keep)
-        calibrated_on = source(random, labelled, num_classes, sharp)
+        calibrated_on = source(random, labeled, num_classes, sharp)
         low, high = ends(paired_accuracy(clean, shifted, calibrated_on=calibrated_on))
         held += low <= truth <= high
     assert held < most
@@ -147,23 +147,23 @@ def test_estimates_by_class_equal_loops_and_their_intervals_cover(by_class):
 
 
 def test_a_class_that_is_never_answered_is_undefined(world):
-    clean, _, labelled = world
+    clean, _, labeled = world
     shifted = np.eye(6)[np.zeros(400, dtype=int)]
     estimate = paired_accuracy(
-        clean, shifted, calibrated_on=labelled, by_class="answer"
+        clean, shifted, calibrated_on=labeled, by_class="answer"
     )
     assert not estimate.by_class[0].isnan().any()
     assert estimate.by_class[1:].isnan().all()
 
 
-@pytest.mark.parametrize("labelled", [50, 400])
-def test_the_difference_of_two_models_covers(labelled):
+@pytest.mark.parametrize("labeled", [50, 400])
+def test_the_difference_of_two_models_covers(labeled):
     random, held, widths = np.random.default_rng(10), 0, []
     truth = accuracy_of(5, 4.0, 0.8) - accuracy_of(5, 4.0, 0.6)
     for _ in range(150):
         clean = clean_logits(random, 200, 5, 4.0)
         a, b = (np.eye(5)[answers_of(random, clean, keep)] for keep in (0.8, 0.6))
-        logits, labels = source(random, labelled, 5, 4.0)
+        logits, labels = source(random, labeled, 5, 4.0)
         found = compare_paired_accuracy(
             clean, a, clean / 3, b, calibrated_on=(logits, logits / 3, labels)
         )
@@ -175,7 +175,7 @@ def test_the_difference_of_two_models_covers(labelled):
         )
     assert binomtest(held, 150, 0.93, alternative="less").pvalue > 0.001
     # Variation that both share, in pairs and labels, cancels.
-    assert np.mean(widths) < (0.95 if labelled == 50 else 1.0)
+    assert np.mean(widths) < (0.95 if labeled == 50 else 1.0)
 
 
 def test_the_difference_covers_where_few_pairs_tell_the_models_apart():
@@ -217,8 +217,8 @@ def test_separable_calibration_leaves_the_same_answer_rate_and_a_lower_end():
 
 
 def test_the_interval_of_a_single_pair_is_everything(world):
-    clean, shifted, labelled = world
-    found = paired_accuracy(clean[:1], shifted[:1], calibrated_on=labelled)
+    clean, shifted, labeled = world
+    found = paired_accuracy(clean[:1], shifted[:1], calibrated_on=labeled)
     assert found.interval == (0, 1)
 
 
@@ -247,13 +247,13 @@ def test_bad_calibration_sets(world, calibrated_on, error, message):
 
 
 def test_bad_options(world):
-    clean, shifted, labelled = world
+    clean, shifted, labeled = world
     with pytest.raises(ValueError, match="by_class: expected one of answer, label"):
-        paired_accuracy(clean, shifted, calibrated_on=labelled, by_class="classes")
+        paired_accuracy(clean, shifted, calibrated_on=labeled, by_class="classes")
     with pytest.raises(TypeError, match=r"expected \(logits_a, logits_b, labels\)"):
-        compare_paired_accuracy(clean, shifted, clean, shifted, calibrated_on=labelled)
+        compare_paired_accuracy(clean, shifted, clean, shifted, calibrated_on=labeled)
     with pytest.raises(ValueError, match="level"):
-        paired_accuracy(clean, shifted, calibrated_on=labelled, level=1.5)
+        paired_accuracy(clean, shifted, calibrated_on=labeled, level=1.5)
 
 
 def test_the_estimate_is_unbiased_if_the_shift_does_not_know_the_labels():

@@ -349,7 +349,7 @@ def test_checkpoints_differ_between_models_options_and_images(tmp_path, monkeypa
 
 
 @pytest.mark.filterwarnings("ignore:calibration")
-def test_labelled_images_that_are_not_measured_calibrate(run, tmp_path):
+def test_labeled_images_that_are_not_measured_calibrate(run, tmp_path):
     skip = "--skip=average-case,margins"
     assert run("digits-linear", "digits", skip, "--json=all.json").exit_code == 0
     numbers = json.loads((tmp_path / "all.json").read_text())
@@ -366,10 +366,10 @@ def test_labelled_images_that_are_not_measured_calibrate(run, tmp_path):
     assert beta == pytest.approx(calibrate_beta(*source).beta, rel=1e-5)
     # Images without labels take those of another set; without any, there is none.
     pixels = pool.images[:20].numpy()
-    np.savez(tmp_path / "unlabelled.npz", images=pixels)
-    assert run("digits-linear", "unlabelled.npz", skip).exit_code == 0
+    np.savez(tmp_path / "unlabeled.npz", images=pixels)
+    assert run("digits-linear", "unlabeled.npz", skip).exit_code == 0
     assert "accuracy_estimates" not in read_report(tmp_path / "page.html")
-    result = run("digits-linear", "unlabelled.npz", skip, "--calibrate=digits:train")
+    result = run("digits-linear", "unlabeled.npz", skip, "--calibrate=digits:train")
     assert result.exit_code == 0, result.output
     found = read_report(tmp_path / "page.html")["accuracy_estimates"]["calibration"]
     assert found["num_samples"] == 120

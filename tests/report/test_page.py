@@ -167,7 +167,7 @@ def test_a_calibration_adds_the_estimated_accuracy(calibrated, seen, labels):
     row = rf"<td class=.share.>{words.percent(float(true))} <small>"
     assert bool(re.search(row, page.html)) == labels
     assert (", and true." in text) == labels
-    assert "labelled images of digits:test, none of them measured: β = " in text
+    assert "labeled images of digits:test, none of them measured: β = " in text
     assert stored["calibration"]["num_samples"] == 556
     assert words.ACCURACY in text
 
@@ -333,7 +333,7 @@ def test_it_is_well_formed(report, unmoved):
         assert page.faults == []
         names = [a["id"] for _, a in page.elements if "id" in a]
         assert len(set(names)) == len(names)
-        used = re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"|labelledby="([^"]*)"', text)
+        used = re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"|labeledby="([^"]*)"', text)
         assert {one for found in used for one in found if one} <= set(names)
         assert text.startswith("<!DOCTYPE html>")
 

@@ -22,7 +22,6 @@ from typing import Any, Final
 
 #: Modules that store, run or document, but compute nothing: no number depends on them.
 PLUMBING: Final = (
-    "robustbook._docs",
     "robustbook._engine",
     "robustbook._store",
     "robustbook.studies._study",

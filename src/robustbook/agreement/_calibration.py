@@ -1,4 +1,4 @@
-"""Inverse temperature by labelled samples of the source, with its interval."""
+"""Inverse temperature by labeled samples of the source, with its interval."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ from robustbook.agreement._temperatures import (
 
 @dataclass(frozen=True)
 class Calibration:
-    """An inverse temperature, calibrated on labelled samples.
+    """An inverse temperature, calibrated on labeled samples.
 
     Attributes
     ----------
@@ -49,14 +49,14 @@ class Calibration:
 
     @property
     def num_samples(self) -> int:
-        """The number of labelled samples."""
+        """The number of labeled samples."""
         return int(self.counts.sum())
 
 
 def calibrate_beta(
     logits: Any, labels: Any, *, level: float = 0.95, probabilities: bool = False
 ) -> Calibration:
-    r"""Inverse temperature of least cross-entropy on labelled samples.
+    r"""Inverse temperature of least cross-entropy on labeled samples.
 
     Temperature scaling (Guo, Pleiss, Sun and Weinberger, ICML 2017). At the optimum the
     labels' logits are, on average, equal to their expectation under the posterior. The

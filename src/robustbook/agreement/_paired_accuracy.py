@@ -91,7 +91,7 @@ def paired_accuracy(
     by_class: Literal["answer", "label"] | None = None,
     probabilities: bool = False,
 ) -> PairedAccuracy:
-    r"""Accuracy under a shift, from pairs without labels and a labelled source.
+    r"""Accuracy under a shift, from pairs without labels and a labeled source.
 
     .. math:: \frac1N \sum_i p_i(\hat y''_i),
 
@@ -109,7 +109,7 @@ def paired_accuracy(
     logits, shifted_logits : Tensor or array, shape (N, K)
         Logits of the clean and of the shifted inputs.
     calibrated_on : tuple (logits, labels), shapes (M, K) and (M,), or Calibration
-        Of labelled source samples that are neither among the pairs nor training data
+        Of labeled source samples that are neither among the pairs nor training data
         of the model; or what :func:`calibrate_beta` returned for them.
     level : float, default 0.95
         Coverage of the interval, strictly between 0 and 1.
@@ -192,7 +192,7 @@ def as_calibration(
         return calibrated_on
     if not isinstance(calibrated_on, tuple | list) or len(calibrated_on) != 2:
         raise TypeError(
-            "calibrated_on: expected (logits, labels) of labelled source samples, got "
+            "calibrated_on: expected (logits, labels) of labeled source samples, got "
             f"{type(calibrated_on).__name__}; without labels, posterior_agreement "
             "compares the pairs"
         )
@@ -296,7 +296,7 @@ def compare_paired_accuracy(
     logits_a, shifted_a, logits_b, shifted_b : Tensor or array, shape (N, K)
         Logits of models A and B for the same clean and shifted inputs.
     calibrated_on : tuple (logits_a, logits_b, labels)
-        Of both models on the same labelled source samples, which are neither among the
+        Of both models on the same labeled source samples, which are neither among the
         pairs nor training data of the models.
     level, probabilities
         As :func:`paired_accuracy` takes them.
@@ -326,7 +326,7 @@ def compare_paired_accuracy(
     level = check_level(level)
     if not isinstance(calibrated_on, tuple | list) or len(calibrated_on) != 3:
         raise TypeError(
-            "calibrated_on: expected (logits_a, logits_b, labels) of labelled source "
+            "calibrated_on: expected (logits_a, logits_b, labels) of labeled source "
             f"samples, got {type(calibrated_on).__name__}"
         )
     pairs = (

@@ -27,7 +27,7 @@ _Calibrate = Annotated[
     tuple[Path, Path] | None,
     Option(
         metavar="LOGITS LABELS",
-        help="Two files of labelled source inputs that were not used for training, for "
+        help="Two files of labeled source inputs that were not used for training, for "
         "an estimate of the accuracy on the shifted inputs.",
     ),
 ]
@@ -155,7 +155,7 @@ def compare(
         tuple[Path, Path, Path] | None,
         Option(
             metavar="LOGITS_A LOGITS_B LABELS",
-            help="Files of labelled source inputs, as for score, of both models.",
+            help="Files of labeled source inputs, as for score, of both models.",
         ),
     ] = None,
     data: Annotated[

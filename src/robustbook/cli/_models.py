@@ -36,8 +36,8 @@ def report(
     calibrate: Annotated[
         str | None,
         Option(
-            help="Labelled images, named as --data, that were not used for training, "
-            "for an estimate of the accuracy under each shift; if left out, labelled "
+            help="Labeled images, named as --data, that were not used for training, "
+            "for an estimate of the accuracy under each shift; if left out, labeled "
             "images of --data that are not measured."
         ),
     ] = None,

@@ -21,7 +21,7 @@ from robustbook.datasets._types import DatasetSpec, sums
 
 #: Texts class by class, negative and positive; and texts with their labels.
 Classes = Sequence[list[str]]
-Labelled = list[tuple[str, int]]
+Labeled = list[tuple[str, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +117,16 @@ def load_sentences(name: str, split: str) -> Sentences:
 
 def _drawn(
     read: Callable[[DatasetSpec], Classes], spec: DatasetSpec, split: str
-) -> Labelled:
+) -> Labeled:
     """A split of texts that come without splits."""
     return _parts(read(spec), spec.split_sizes)[split]
 
 
-def _parts(classes: Classes, sizes: Mapping[str, int]) -> dict[str, Labelled]:
+def _parts(classes: Classes, sizes: Mapping[str, int]) -> dict[str, Labeled]:
     """Draw parts of such sizes, half of each class, and shuffle them."""
     random = np.random.RandomState(_SPLIT_SEED)
     names = [part for part in _ORDER if part in sizes]
-    chosen: dict[str, Labelled] = {part: [] for part in names}
+    chosen: dict[str, Labeled] = {part: [] for part in names}
     for label, texts in enumerate(classes):
         order = iter(random.permutation(len(texts)))
         for part in names:
@@ -136,7 +136,7 @@ def _parts(classes: Classes, sizes: Mapping[str, int]) -> dict[str, Labelled]:
     return {part: [chosen[part][i] for i in orders[part]] for part in names}
 
 
-def _read_imdb(spec: DatasetSpec, split: str) -> Labelled:
+def _read_imdb(spec: DatasetSpec, split: str) -> Labeled:
     """Reviews of a split; none in training comes twice, or is in the test part."""
     classes = test = _reviews(spec, "test")
     if split != "test":

@@ -1,6 +1,6 @@
 """Classifiers that people run, on files and texts that people have.
 
-Load a labelled sample with :func:`load_files` or :func:`load_translations`, a
+Load a labeled sample with :func:`load_files` or :func:`load_translations`, a
 classifier with :func:`load_classifier` (``pip install "robustbook[deployed]"``), and
 let :func:`measure_shifts` say how often it is still right after each shift, with labels
 and without.

@@ -1,4 +1,4 @@
-"""A labelled sample of the files of a folder, drawn with a seed."""
+"""A labeled sample of the files of a folder, drawn with a seed."""
 
 import os
 import random
@@ -95,7 +95,7 @@ def load_files(
     sizes: tuple[int, int] = (1024, 2**20),
     seed: int = 0,
 ) -> Sample:
-    """Draw files of a folder, labelled by their extensions.
+    """Draw files of a folder, labeled by their extensions.
 
     Files of each type are shuffled, and the first ones taken that can be read and are
     no copies of others. The draw depends on the folder's files and the seed alone; the

@@ -10,7 +10,6 @@ from scipy.special import entr
 
 from robustbook._checks.arguments import check_labels
 from robustbook.label_free._inputs import (
-    SHARED,
     Array,
     flat,
     probabilities,
@@ -18,7 +17,6 @@ from robustbook.label_free._inputs import (
 )
 
 
-@SHARED.fill
 def average_confidence(shifted: Any) -> float:
     """Mean probability of the answers.
 
@@ -27,13 +25,21 @@ def average_confidence(shifted: Any) -> float:
 
     Parameters
     ----------
-    {shifted}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
 
     Returns
     -------
-    {accuracy}
+    accuracy : float
+        The estimate.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------
@@ -43,7 +49,6 @@ def average_confidence(shifted: Any) -> float:
     return float(probabilities("shifted", shifted).max(1).mean())
 
 
-@SHARED.fill
 def difference_of_confidences(shifted: Any, source: tuple[Any, Any]) -> float:
     """Accuracy on the source, minus what the mean confidence lost on the way.
 
@@ -52,15 +57,24 @@ def difference_of_confidences(shifted: Any, source: tuple[Any, Any]) -> float:
 
     Parameters
     ----------
-    {shifted}
-    {source}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
+    source : tuple
+        Class probabilities (M, K) of labeled inputs that the network was not trained
+        on, and their labels (M,).
 
     Returns
     -------
     accuracy : float
         The estimate; it can lie outside [0, 1].
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------
@@ -74,7 +88,6 @@ def difference_of_confidences(shifted: Any, source: tuple[Any, Any]) -> float:
     return right - float(before.max(1).mean() - after.max(1).mean())
 
 
-@SHARED.fill
 def average_thresholded_confidence(
     shifted: Any, source: tuple[Any, Any], *, score: str = "maximum"
 ) -> float:
@@ -86,16 +99,26 @@ def average_thresholded_confidence(
 
     Parameters
     ----------
-    {shifted}
-    {source}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
+    source : tuple
+        Class probabilities (M, K) of labeled inputs that the network was not trained
+        on, and their labels (M,).
     score : str, default "maximum"
         The largest probability, or "entropy", the negative one.
 
     Returns
     -------
-    {accuracy}
+    accuracy : float
+        The estimate.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------
@@ -116,7 +139,6 @@ def average_thresholded_confidence(
     return float((new >= np.sort(known)[wrong]).mean())
 
 
-@SHARED.fill
 def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
     """Mean probability of the best-fitting labels, if classes keep their shares.
 
@@ -127,15 +149,23 @@ def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
 
     Parameters
     ----------
-    {shifted}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
     source_labels : Tensor or array, shape (M,)
         Classes of the source.
 
     Returns
     -------
-    {accuracy}
+    accuracy : float
+        The estimate.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------
@@ -161,7 +191,6 @@ def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
     return float(-found.fun)
 
 
-@SHARED.fill
 def class_wise_confidence(shifted: Any, source: tuple[Any, Any]) -> float:
     """Mean probability of the answers, at a temperature of its own for each answer.
 
@@ -172,14 +201,24 @@ def class_wise_confidence(shifted: Any, source: tuple[Any, Any]) -> float:
 
     Parameters
     ----------
-    {shifted}
-    {source}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
+    source : tuple
+        Class probabilities (M, K) of labeled inputs that the network was not trained
+        on, and their labels (M,).
 
     Returns
     -------
-    {accuracy}
+    accuracy : float
+        The estimate.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------

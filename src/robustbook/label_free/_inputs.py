@@ -1,4 +1,4 @@
-"""Probabilities and labels that estimates take, checked; what docstrings share."""
+"""Probabilities and labels that estimates take, checked."""
 
 from typing import Any
 
@@ -8,31 +8,9 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_labels
-from robustbook._docs import SharedDocs
 from robustbook.agreement import log_probabilities
 
 Array = npt.NDArray[np.float64]
-
-
-class _Shared:
-    """Entries of the docstrings.
-
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
-    source : tuple
-        Class probabilities (M, K) of labelled inputs that the network was not trained
-        on, and their labels (M,).
-    accuracy : float
-        The estimate.
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
-    """
-
-
-SHARED = SharedDocs(_Shared.__doc__)
 
 
 def flat(values: Any) -> Tensor:

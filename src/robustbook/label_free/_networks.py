@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from robustbook._checks.arguments import check_choice, check_level, check_paired
-from robustbook.label_free._inputs import SHARED, Array, probabilities, with_labels
+from robustbook.label_free._inputs import Array, probabilities, with_labels
 
 
-@SHARED.fill
 def generalization_disagreement(
     first: Any, second: Any, *, by: str = "answers"
 ) -> float:
@@ -40,9 +39,16 @@ def generalization_disagreement(
 
     Returns
     -------
-    {accuracy}
+    accuracy : float
+        The estimate.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------
@@ -126,7 +132,6 @@ def agreement_on_the_line(
     return moved
 
 
-@SHARED.fill
 def disagreement_bound(
     shifted: Any,
     source: tuple[Any, Any],
@@ -146,8 +151,11 @@ def disagreement_bound(
 
     Parameters
     ----------
-    {shifted}
-    {source}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
+    source : tuple
+        Class probabilities (M, K) of labeled inputs that the network was not trained
+        on, and their labels (M,).
     features : tuple, optional
         Inputs of the critic, of the source (M, D) and of the shifted inputs (N, D),
         such as those of the network's last layer; logarithms of the probabilities by
@@ -160,7 +168,13 @@ def disagreement_bound(
     float
         The bound; it can be negative.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------

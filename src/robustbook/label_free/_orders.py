@@ -8,10 +8,9 @@ import torch
 from scipy.special import entr
 
 from robustbook._checks.arguments import check_logits, check_paired, check_positive
-from robustbook.label_free._inputs import SHARED, probabilities
+from robustbook.label_free._inputs import probabilities
 
 
-@SHARED.fill
 def nuclear_norm(shifted: Any) -> float:
     """Nuclear norm of the predictions: 1 if they are sure and spread over all classes.
 
@@ -21,14 +20,21 @@ def nuclear_norm(shifted: Any) -> float:
 
     Parameters
     ----------
-    {shifted}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
 
     Returns
     -------
     float
         The sum of singular values over its upper bound, the root of N min(N, K).
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------
@@ -42,7 +48,6 @@ def nuclear_norm(shifted: Any) -> float:
     return float(singular.sum()) / math.sqrt(len(p) * min(p.shape))
 
 
-@SHARED.fill
 def mutual_information(shifted: Any) -> float:
     """Entropy of the mean prediction, minus the mean entropy of the predictions.
 
@@ -52,14 +57,21 @@ def mutual_information(shifted: Any) -> float:
 
     Parameters
     ----------
-    {shifted}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
 
     Returns
     -------
     float
         In [0, log K] nats.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------
@@ -70,7 +82,6 @@ def mutual_information(shifted: Any) -> float:
     return max(0.0, float(entr(p.mean(0)).sum() - entr(p).sum(1).mean()))
 
 
-@SHARED.fill
 def effective_invariance(clean: Any, shifted: Any) -> float:
     """Mean root of the product of both confidences, 0 where the answers differ.
 
@@ -81,14 +92,21 @@ def effective_invariance(clean: Any, shifted: Any) -> float:
     ----------
     clean : Tensor or array, shape (N, K)
         Class probabilities of the clean inputs, row by row the same samples.
-    {shifted}
+    shifted : Tensor or array, shape (N, K)
+        Class probabilities of the shifted inputs.
 
     Returns
     -------
     float
         In [0, 1].
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind than described.
+    ValueError
+        If shapes do not fit together, rows are no probabilities, or a label is out of
+        range.
 
     Examples
     --------

@@ -71,7 +71,7 @@ def score_pairs(
         Of the same inputs before and after the shift; logarithms of probabilities are
         logits, too.
     calibrated_on : tuple
-        Logits (M, K) of labelled inputs like those before the shift, and their labels
+        Logits (M, K) of labeled inputs like those before the shift, and their labels
         (M,).
     level : float, default 0.95
         Coverage of the interval.
@@ -80,7 +80,7 @@ def score_pairs(
     -------
     dict
         The calibrated ``beta``, ``clean_accuracy`` and ``clean_confidence`` of the
-        labelled inputs, ESTIMATES, the interval (``low``, ``high``) of the first of
+        labeled inputs, ESTIMATES, the interval (``low``, ``high``) of the first of
         these, and SCORES.
 
     Raises

@@ -76,7 +76,7 @@ class Report:
     seconds : float, optional
         Duration of the measurement.
     calibrated_on : tuple (logits, labels) or Calibration, optional
-        Of labelled images that are neither measured nor training data, as
+        Of labeled images that are neither measured nor training data, as
         :func:`robustbook.agreement.paired_accuracy` takes it: the page then estimates
         the accuracy under each shift, without the labels of the measured images.
     calibration_data : str, optional

@@ -19,7 +19,7 @@ from robustbook.lenses import FEWEST, Settings
 from robustbook.models import checkpoint_entry, resolve_device
 from robustbook.report._data import Images, read_images
 
-#: Labelled images for the calibration, for each image that is measured, and the fewest.
+#: Labeled images for the calibration, for each image that is measured, and the fewest.
 _CALIBRATION_SHARE: Final = 10
 _FEWEST_LABELS: Final = 50
 
@@ -124,7 +124,7 @@ class Request:
         return pool.draw(self.images or default, seed=self.seed)
 
     def calibration_images(self, pool: Images, measured: int) -> Images | None:
-        """Return labelled images that are not measured, or None if there are too few.
+        """Return labeled images that are not measured, or None if there are too few.
 
         They are those of --calibrate, or else what is left of the data after
         `measured` images were drawn; ten for each of those, whose evaluation takes next
@@ -143,7 +143,7 @@ class Request:
         if source.labels is None or (source.name == pool.name and same_file):
             raise ValueError(
                 f"--calibrate: {self.calibrate}: expected images with labels, other "
-                "than those of --data, whose labelled images serve without this option "
+                "than those of --data, whose labeled images serve without this option "
                 "as far as they are not measured"
             )
         return source.draw(most, seed=self.seed)

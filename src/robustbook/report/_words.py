@@ -88,10 +88,10 @@ LENSES: Final = {
 
 #: How to read the estimated accuracy, and its chapter.
 ACCURACY: Final = (
-    "Estimated accuracy: the mean probability, calibrated on labelled images, that the "
+    "Estimated accuracy: the mean probability, calibrated on labeled images, that the "
     "answer under the shift gets from the model when it sees the image without it. "
     "Labels of the measured images are not used. It assumes that these are like the "
-    "labelled ones, and a shift that neither changes the true class nor knows it."
+    "labeled ones, and a shift that neither changes the true class nor knows it."
 )
 TEMPERATURE: Final = _chapters("09_the_right_temperature")
 
@@ -126,7 +126,7 @@ def calibration(estimates: Estimates, name: str | None) -> str:
         low, high = map(infinite, found.interval)
         of_data = f" of {name}" if name else ""
         return (
-            f"on {found.num_samples} labelled images{of_data}, none of them measured: "
+            f"on {found.num_samples} labeled images{of_data}, none of them measured: "
             f"β = {infinite(found.beta)} ({low} to {high})"
         )
     return ""

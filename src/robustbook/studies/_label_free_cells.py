@@ -35,7 +35,7 @@ _FAMILIES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 class Pairs(NamedTuple):
-    """Logits of a labelled source, of clean and of shifted inputs, and labels."""
+    """Logits of a labeled source, of clean and of shifted inputs, and labels."""
 
     source: Any
     source_labels: Any
@@ -146,7 +146,7 @@ def heads(
 def perceptrons(seed: int, count: int, epochs: int) -> Iterator[Row]:
     """Choose width, penalty or rate for noisy digits, taught with wrong labels.
 
-    A fifth of the labels is drawn anew. A third of the labelled inputs, with its wrong
+    A fifth of the labels is drawn anew. A third of the labeled inputs, with its wrong
     labels, calibrates.
     """
     random = np.random.default_rng([seed, 3])

@@ -1,4 +1,4 @@
-"""Logits of a network on labelled images, and on pairs of images and shifted ones."""
+"""Logits of a network on labeled images, and on pairs of images and shifted ones."""
 
 from __future__ import annotations
 

@@ -81,6 +81,6 @@ def _measure(name: str, sample: Sample, seed: int) -> Iterator[Row]:
 def _sum(sample: Sample) -> str:
     """Take the sha256 of contents and labels: the environment may change."""
     content = hashlib.sha256()
-    for labelled in zip(sample.contents, sample.labels, strict=True):
-        content.update(repr(labelled).encode())
+    for labeled in zip(sample.contents, sample.labels, strict=True):
+        content.update(repr(labeled).encode())
     return content.hexdigest()
