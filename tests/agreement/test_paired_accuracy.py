@@ -149,9 +149,7 @@ def test_estimates_by_class_equal_loops_and_their_intervals_cover(by_class):
 def test_a_class_that_is_never_answered_is_undefined(world):
     clean, _, labeled = world
     shifted = np.eye(6)[np.zeros(400, dtype=int)]
-    estimate = paired_accuracy(
-        clean, shifted, calibrated_on=labeled, by_class="answer"
-    )
+    estimate = paired_accuracy(clean, shifted, calibrated_on=labeled, by_class="answer")
     assert not estimate.by_class[0].isnan().any()
     assert estimate.by_class[1:].isnan().all()
 
