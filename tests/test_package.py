@@ -91,6 +91,10 @@ def folder(wheel, tmp_path_factory):
     for name in ("clean", "shifted", "other_clean", "other_shifted"):
         np.save(folder / f"{name}.npy", logits + 0.1 * random.normal(size=(40, 3)))
     np.save(folder / "labels.npy", logits.argmax(1))
+    source = 2 * random.normal(size=(200, 3))
+    np.save(folder / "source.npy", source)
+    right = (source + random.gumbel(size=source.shape)).argmax(1)
+    np.save(folder / "source_labels.npy", right)
     return folder
 
 
@@ -127,7 +131,8 @@ def answers(plain, data_wheel):
     (readme,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     lines = (
         "import numpy, sys\n"
-        "logits, shifted_logits = map(numpy.load, ('clean.npy', 'shifted.npy'))\n"
+        "logits, shifted_logits, source_logits, source_labels = map(numpy.load,"
+        " ('clean.npy', 'shifted.npy', 'source.npy', 'source_labels.npy'))\n"
         f"{readme}print({HEAVY} & set(sys.modules))\n"
     )
     missing = (
@@ -241,7 +246,7 @@ def test_readme_names_the_installations_that_are_tried_here():
 def test_a_plain_installation_runs_the_lines_of_readme(answers):
     status, out, err = answers["lines"]
     *numbers, loaded = out.splitlines()
-    assert (status, err, len(numbers), loaded) == (0, "", 2, "set()")
+    assert (status, err, len(numbers), loaded) == (0, "", 3, "set()")
 
 
 @pytest.mark.parametrize("command", ["score", "compare"])

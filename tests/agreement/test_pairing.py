@@ -62,7 +62,7 @@ GOOD = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     ("change", "error", "message"),
     [
         ({"shifted_features": GOOD[:, :1]}, ValueError, "expected 2 features"),
-        ({"features": GOOD.int()}, TypeError, "features: expected floating-point"),
+        ({"features": GOOD + 1j}, TypeError, "features: expected"),
         ({"shifted_features": GOOD / 0}, ValueError, "finite"),
         ({"features": GOOD[0]}, ValueError, "expected shape"),
         ({"labels": [0] * 4}, ValueError, "shifted_labels: expected labels for both"),

@@ -14,7 +14,7 @@ from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.margins import feature_margin, logit_margin
 from robustbook.models import features_of
-from robustbook.studies.margins._search import (
+from robustbook.studies.margins.search import (
     Recipe,
     first_order_arrays,
     measure_bounds,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from robustbook.datasets import Dataset
-from robustbook.studies.margins._search import Recipe
+from robustbook.studies.margins.search import Recipe
 from robustbook.studies.run import Setting
 
 
