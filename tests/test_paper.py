@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from robustbook.deployed import ESTIMATES
+from robustbook.label_free import ESTIMATES
 from robustbook.studies.results import read_results
 
 ROOT = Path(__file__).parents[1]

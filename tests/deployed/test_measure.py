@@ -10,13 +10,12 @@ import pytest
 from robustbook.deployed import (
     BYTE_SHIFTS,
     CLASSIFIERS,
-    ESTIMATES,
-    SCORES,
     Classifier,
     Sample,
     load_classifier,
     measure_shifts,
 )
+from robustbook.label_free import ESTIMATES, SCORES
 
 needs_extra = pytest.mark.skipif(
     any(find_spec(name) is None for name in CLASSIFIERS),

@@ -16,14 +16,11 @@ from robustbook.deployed._sample import (
 )
 from robustbook.deployed._shifts import BYTE_SHIFTS, TEXT_SHIFTS, apply_shift
 from robustbook.deployed._translations import load_translations
-from robustbook.label_free import ESTIMATES, SCORES
 
 __all__ = [
     "BYTE_SHIFTS",
     "CLASSIFIERS",
-    "ESTIMATES",
     "FILE_TYPES",
-    "SCORES",
     "TEXT_SHIFTS",
     "Classifier",
     "Sample",

@@ -19,8 +19,8 @@ from robustbook.margins import gradient_normalized_margin
 from robustbook.models import logits_of
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.lenses._survival import counted, linearized
-from robustbook.studies.margins.search import Recipe
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
+from robustbook.studies.margins.search import Recipe
 from robustbook.studies.margins.settings import SETTINGS as MARGINS
 from robustbook.studies.run import Run, Setting
 

@@ -12,9 +12,9 @@ from robustbook.attacks import fab, fmn
 from robustbook.margins import input_margin, logit_margin
 from robustbook.margins import margin_consistency as consistency_of
 from robustbook.models import logits_of
-from robustbook.studies.margins.search import Recipe, measure_bounds
 from robustbook.studies.margins.columns import exact_share, tau_row
 from robustbook.studies.margins.measured import linear_head
+from robustbook.studies.margins.search import Recipe, measure_bounds
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row, Run
