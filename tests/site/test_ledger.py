@@ -60,8 +60,8 @@ def test_the_ledger_is_searched_and_filtered(visit):
     assert 0 < both < refuted < every == shown.count()
     tab.get_by_label("Document").select_option("of-margin")
     assert shown.count() == tab.locator("div.claim.of-margin").count() > 0
-    tab.get_by_label("Chapter").select_option("in-33")
-    assert shown.count() == tab.locator("div.claim.of-margin.in-33").count() > 0
+    tab.get_by_label("Chapter").select_option("in-35")
+    assert shown.count() == tab.locator("div.claim.of-margin.in-35").count() > 0
     tab.get_by_role("button", name="Show all").click()
     tab.get_by_label("Verdict").select_option("claim-refuted")
     assert shown.count() == refuted

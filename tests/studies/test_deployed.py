@@ -5,10 +5,9 @@ import pytest
 from robustbook.deployed import (
     BYTE_SHIFTS,
     CLASSIFIERS,
-    ESTIMATES,
-    SCORES,
     TEXT_SHIFTS,
 )
+from robustbook.label_free import ESTIMATES, SCORES
 from robustbook.studies.results import read_results
 
 

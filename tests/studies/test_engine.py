@@ -93,7 +93,7 @@ def test_two_runs_on_one_cache_do_no_part_twice(tmp_path, monkeypatch):
     module = "robustbook.studies.agreement_speed"
     monkeypatch.setattr(f"{module}.measure", measure, raising=False)
     jobs = [(part,) for part in range(8)]
-    monkeypatch.setattr(f"{module}.jobs", lambda _: jobs, raising=False)
+    monkeypatch.setattr(f"{module}.parts", lambda _: jobs, raising=False)
     study = Study("toy", "agreement_speed")
     with ThreadPoolExecutor(2) as pool:
         runs = [
@@ -118,7 +118,7 @@ def test_an_engine_starts_no_part_after_the_deadline(tmp_path, monkeypatch):
 
     module = "robustbook.studies.agreement_speed"
     monkeypatch.setattr(f"{module}.measure", measure, raising=False)
-    monkeypatch.setattr(f"{module}.jobs", lambda _: zip("abcde"), raising=False)
+    monkeypatch.setattr(f"{module}.parts", lambda _: zip("abcde"), raising=False)
     for end in (3.0, 3.0, 4.0):
         _compute._compute_parts(Study("toy", "agreement_speed"), None, Engine(), end)
     assert done == ["a", "b", "c", "d"]

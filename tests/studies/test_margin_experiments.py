@@ -13,7 +13,7 @@ from scipy.stats import kendalltau
 from robustbook._store.sums import tensors_sum
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model, logits_of
-from robustbook.studies.margins import _search, measured
+from robustbook.studies.margins import measured, search
 from robustbook.studies.margins._defended_nets import (
     Method,
     StandardizedImages,
@@ -86,7 +86,7 @@ def test_bounds_are_above_exact_margins_and_close():
 
 
 def test_rounds_of_apgd_only_tighten(monkeypatch):
-    monkeypatch.setattr(_search, "_CHUNK", 4)
+    monkeypatch.setattr(search, "_CHUNK", 4)
     model = load_model("digits-cnn-adv-s0").eval()
     images = load_dataset("digits", "test").images[:24]
     first, _ = measure_bounds(model, images, Recipe(1, 2, 0, rounds=0))

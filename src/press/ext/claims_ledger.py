@@ -132,7 +132,7 @@ class ClaimsLedger(SphinxDirective):
 
 
 def _class_of(verdict: str) -> str:
-    return f"claim-{verdict.replace(' ', '-')}"
+    return f"claim-{verdict.replace(',', '').replace(' ', '-')}"
 
 
 def _classes(claim: Claim, places: dict[str, Evidence]) -> list[str]:
