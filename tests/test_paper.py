@@ -51,6 +51,26 @@ def test_pictures_are_those_of_the_stored_rows(page, group):
         assert cells == [f"{values.loc[keys[name], w]:.3f}" for w in worlds]
 
 
+def test_the_first_pages_say_what_was_measured():
+    frame = read_results("label_free").frame(what="summary", statistic="error")
+    frame = frame[frame.group.isin(["natural", "attack"])]
+    ours = 100 * frame[frame.score == "paired_accuracy"].value
+    asks = [
+        *("confidence", "class_wise_confidence", "difference_of_confidences"),
+        *("atc_maximum", "atc_entropy", "optimal_transport"),
+    ]
+    rivals = 100 * frame[frame.score.isin(asks)].value
+    networks = read_results("label_free").frame(what="cell").network.nunique()
+    said = {
+        f"{ours.min():.1f} to {ours.max():.1f} points",
+        f"{rivals.min():.0f} to {rivals.max():.0f}",
+        f"{networks} networks",
+    }
+    for page in ("README.md", "book/intro.md"):
+        text = " ".join((ROOT / page).read_text("utf-8").split())
+        assert all(words in text for words in said), page
+
+
 def test_deployed_classifiers_are_those_of_the_stored_rows(page):
     frame = read_results("deployed").frame()
     head, rows = page["deployed"]
