@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -273,6 +274,16 @@ def damaged_npz(place):
     return write
 
 
+def long_header(path):
+    """Write an array whose header claims a GiB, of which the first bytes exist."""
+    content = b"\x93NUMPY\x02\x00" + (2**30).to_bytes(4, "little") + b" " * 100
+    if path.suffix == ".npy":
+        path.write_bytes(content)
+        return
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("logits.npy", content)
+
+
 HOLE = np.zeros((200, 4))
 HOLE[3, 2] = np.nan
 OBJECTS = np.array([{}, []], dtype=object)
@@ -296,6 +307,8 @@ OBJECTS = np.array([{}, []], dtype=object)
         ("bad.npy", npy_header(b"\xff\xfe\n"), "cannot be read"),
         ("bad.npy", npy_header(b"[1]\n"), "cannot be read"),
         ("bad.npy", npy_header(HUGE), "cannot be read"),
+        ("bad.npy", long_header, "at most 10000 bytes, got 1073741824"),
+        ("bad.npz", long_header, "at most 10000 bytes, got 1073741824"),
         ("bad.npz", damaged_npz("data"), "cannot be read"),
         ("bad.npz", damaged_npz("method"), "cannot be read (That compression"),
         ("bad.npz", damaged_npz("flag"), "is encrypted"),

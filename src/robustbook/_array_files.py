@@ -47,6 +47,8 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
         if suffix == ".npz":
             array = _read_npz(path, key, default)
         else:
+            with path.open("rb") as file:
+                _check_header(path, file.read(12))
             array = np.lib.format.open_memmap(path, mode="r")
     if array.dtype.kind not in "biufc":
         raise FileError(f"{path}: expected numbers, got dtype {array.dtype}")
@@ -71,7 +73,10 @@ def _read_npz(path: Path, key: str | None, default: str) -> Array:
             f"{path}: expected an array named {wanted!r}, got {shown}{remedy}"
         )
     with zipfile.ZipFile(path) as archive:
-        _check_size(path, archive.infolist()[names.index(wanted)].file_size)
+        member = archive.infolist()[names.index(wanted)]
+        _check_size(path, member.file_size)
+        with archive.open(member) as file:
+            _check_header(path, file.read(12))
     with np.load(path, allow_pickle=False) as arrays:
         return np.asarray(arrays[wanted])
 
@@ -142,6 +147,16 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _check_header(path: Path, start: bytes) -> None:
+    """Refuse a long header, which numpy reads whole before it advises to unpickle."""
+    length = int.from_bytes(start[8 : 10 if start[6:7] == b"\x01" else 12], "little")
+    if start.startswith(b"\x93NUMPY") and length > 10_000:
+        raise FileError(
+            f"{path}: expected a header of at most 10000 bytes, got {length}; save the "
+            "array again"
+        )
 
 
 def _check_size(path: Path, size: int) -> None:
