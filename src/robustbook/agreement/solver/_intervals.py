@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
+from scipy.optimize import brentq
 from torch import Tensor
 
 from robustbook.agreement.solver._interpolation import Node
@@ -149,10 +150,9 @@ def _interpolated_top(left: Evaluation, right: Evaluation) -> float:
     In log beta a peak has the same shape at every scale.
     """
     width = math.log(right.beta / left.beta)
-    starts = left.beta * left.slope
-    stops = right.beta * right.slope
-    rise = width * (starts + left.beta**2 * left.curvature)
-    fall = width * (stops + right.beta**2 * right.curvature)
+    starts, stops = left.beta * left.slope, right.beta * right.slope
+    rise = width * left.beta * (left.slope + left.beta * left.curvature)
+    fall = width * right.beta * (right.slope + right.beta * right.curvature)
 
     def slope(t: float) -> float:
         s = 1.0 - t
@@ -160,8 +160,5 @@ def _interpolated_top(left: Evaluation, right: Evaluation) -> float:
             (3.0 - 2.0 * t) * stops - s * fall
         )
 
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
-    return left.beta * math.exp(low * width)
+    place = float(brentq(slope, 0.0, 1.0, xtol=1e-15))
+    return left.beta * math.exp(place * width)

@@ -221,11 +221,12 @@ class Kernel(Problem):
             slope_rounding=self.relative_error * (abs(rise) + abs(fall)),
         )
 
-    def contributions(self, point: Evaluation) -> Tensor | None:
-        """What each sample contributes to the value, if that is known."""
-        if point.per_sample is None and point.columns is not None:
-            return self._contributions(point.beta, slice(None), point.columns)
-        return point.per_sample
+    def contributions(self, point: Evaluation) -> Tensor:
+        """What each sample contributes to the value of an evaluation that kept it."""
+        if point.per_sample is not None:
+            return point.per_sample
+        assert point.columns is not None
+        return self._contributions(point.beta, slice(None), point.columns)
 
     def _contributions(self, beta: float, rows: slice, columns: Tensor) -> Tensor:
         logs = columns[0]
@@ -244,8 +245,7 @@ class Kernel(Problem):
     def _exponential(self, rows: slice, x: Tensor, beta: float) -> Tensor:
         """exp(beta x) of each view and, weighted, of the sum of all."""
         out = self.room(1, x.shape[1])
-        shallow = self.deepest * beta <= self.largest_exponent
-        if self.labels is None and shallow:
+        if self.labels is None and self.deepest * beta <= self.largest_exponent:
             # The exponential of a sum is a product, which does not underflow here.
             torch.mul(x[:-1], beta, out=out[:-1]).exp_()
             torch.mul(out[0], out[1], out=out[-1])
@@ -260,9 +260,9 @@ class Kernel(Problem):
     def to_columns(self, rows: slice, sums: Tensor) -> None:
         """Turn power sums (3, ..., m + 1, n) into logarithms and means."""
         sums[1:].div_(sums[0])
-        sums[0].log_()
+        logs = sums[0].log_()
         if self.uniform:
-            sums[0, ..., -1, :] += self.cap
+            logs[..., -1, :].add_(self.cap)
         if self.active is not None:
             # Moments of a point mass: no spread, nothing to bound.
             sums *= self.active[rows]
@@ -270,8 +270,9 @@ class Kernel(Problem):
     def _totals(self, rows: slice, sums: Tensor) -> Tensor:
         """Turn power sums into columns; return sums of these, and of variances."""
         self.to_columns(rows, sums)
-        variances = torch.addcmul(sums[2], sums[1], sums[1], value=-1.0)
-        table = torch.cat((sums[0], sums[1], variances))
+        logs, means, squares = sums
+        variances = torch.addcmul(squares, means, means, value=-1.0)
+        table = torch.cat((logs, means, variances))
         if self.counts is not None:
             table *= self.counts[rows]
         return add_up(table)

@@ -84,10 +84,6 @@ class Problem:
         size = self.source.num_samples
         if size is not None:
             self.chunk = min(max(1, size), self.chunk)
-        #: The shifted logits of all samples, where they are few.
-        self.kept: Tensor | None = None
-        if self.source.views and self.source.views[0].numel() <= KEPT_ENTRIES:
-            self.kept = self.new(self.num_views + 1, *self.source.views[0].shape)
         self._rooms: dict[tuple[int, torch.dtype], Tensor] = {}
         some = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
         # Of a problem that is small, or not surveyed anyway, none need be kept.
@@ -160,6 +156,9 @@ class Problem:
         parts = [tuple(self.new(*shape, 0) for shape in shapes)]
         kept = EvenRows((self.new(0, self.num_classes),) * views, some)
         self.slices: list[slice] = []
+        in_memory = sum(view.numel() for view in self.source.views[:1])
+        #: The shifted logits of each chunk, where there are few samples.
+        self.kept: list[Tensor] | None = [] if 0 < in_memory <= KEPT_ENTRIES else None
         for rows, chunk in self._chunks():
             part, patterns = self._look(rows, chunk)
             parts.append(part)
@@ -193,7 +192,10 @@ class Problem:
         """Columns of one chunk: tops, ties, depths, limits, sums at beta = 0."""
         samples = rows.stop - rows.start
         tops = torch.stack([view.amax(1) for view in chunk]).double()
-        x = self.room(0, samples) if self.kept is None else self.kept[:, rows]
+        x = self.room(0, samples)
+        if self.kept is not None:
+            x = torch.empty_like(x)
+            self.kept.append(x)
         self._shift(chunk, tops, x)
         # Only entries that equal the maximum exactly are 0 after the shift, and the sum
         # of all views where all are.
@@ -209,7 +211,8 @@ class Problem:
         sums = self.new(3, self.num_views + 1, samples)
         if self.uniform:
             limits = limits * self.weights[0]
-            self.power_sums(x, None, sums)
+            sums[0], sums[1] = self.num_classes, x @ self.ones
+            sums[2] = torch.mul(x, x, out=tied) @ self.ones
         else:
             self.weigh(tied.fill_(1.0)[-1], rows)
             self.power_sums(x, tied, sums)
@@ -240,18 +243,11 @@ class Problem:
                 f"constant first (posterior agreement does not change)"
             )
 
-    def power_sums(self, x: Tensor, weight: Tensor | None, sums: Tensor) -> None:
-        """Sums of x^k times the weights, k = 0, 1 and 2. Without weights, all are 1."""
-        views, samples, classes = x.shape
-        room, orders = self.room(2, samples), [*enumerate(sums)]
-        if weight is None:
-            sums[0], sums[1] = classes, x @ self.ones
-            weight, orders = x, orders[2:]
-        for order, out in orders:
-            if order:
-                weight = torch.mul(weight, x, out=room)
-            rows = weight.view(-1, classes)
-            out.copy_(torch.mv(rows, self.ones).view(views, samples))
+    def power_sums(self, x: Tensor, weights: Tensor, sums: Tensor) -> None:
+        """Sums of x^k times the weights, k = 0, 1 and 2; the weights are overwritten."""
+        sums[0] = weights @ self.ones
+        for out in sums[1:]:
+            out.copy_(weights.mul_(x) @ self.ones)
 
     def weigh(self, joint: Tensor, rows: slice) -> None:
         """Multiply terms of the sum of all views by the weights of their classes."""
@@ -263,8 +259,7 @@ class Problem:
     def stacks(self) -> Iterator[tuple[slice, Tensor]]:
         """The shifted logits of each chunk: of all views, and of their sum."""
         if self.kept is not None:
-            for rows in self.slices:
-                yield rows, self.kept[:, rows]
+            yield from zip(self.slices, self.kept, strict=True)
             return
         for rows, chunk in self._chunks():
             x = self.room(0, rows.stop - rows.start)

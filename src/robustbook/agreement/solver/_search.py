@@ -12,6 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -66,8 +67,8 @@ class _Search:
         self.steps: list[Step] = []
         self.best_beta, self.best_value = math.nan, -math.inf
         self.best_rounding = 0.0
-        self.best_per_sample = kernel.depths
-        self.start_bound: StartBound | None = None
+        #: The best evaluation; None where a limit of J, known without, is better.
+        self.best_point: Evaluation | None = None
         self.interpolation: Interpolation | None = None
         #: Evaluations that the interpolation does not know yet.
         self.fresh: list[Evaluation] = []
@@ -76,11 +77,11 @@ class _Search:
         kernel = self.kernel
         # At beta = 0 both posteriors are uniform: J(0) needs no pass.
         start = kernel.value_at_zero
-        self._offer(0.0, start, torch.full_like(kernel.depths, start), 0.0)
+        self._offer(0.0, start, 0.0)
         if kernel.limit is not None:
             # Every argmax set meets: J has a limit at infinity, a candidate.
             limit, rounding = kernel.mean(kernel.limit), kernel.rounding(kernel.cap)
-            self._offer(math.inf, limit, kernel.limit, rounding)
+            self._offer(math.inf, limit, rounding)
         if not self._proven(kernel.cap) and not kernel.everything_idle:
             self._start()
         gap, count = math.inf, self.count
@@ -98,7 +99,7 @@ class _Search:
             value=self.best_value,
             upper_bound=self._upper(),
             value_at_zero=start,
-            per_sample=self.best_per_sample,
+            per_sample=self._contributions(),
             evaluations=self.count,
             passes=kernel.passes,
             steps=self.steps,
@@ -109,8 +110,6 @@ class _Search:
         """Evaluate at 0, and a large problem where its maximum is likely to be."""
         kernel, points, curvatures = self.kernel, [self.kernel.start], [math.inf]
         self.count = 1
-        if kernel.uniform:
-            self.start_bound = StartBound(kernel, kernel.start)
         self._keep(points)
         if kernel.surveyed and (found := self._some_solved()):
             step, multiples = places(found)
@@ -188,21 +187,39 @@ class _Search:
         """Offer evaluations as the best one; keep what bounds need of them."""
         self.fresh += [point for point in points if point.complete]
         for point in points:
-            if min(point.value, self.kernel.cap) > self.best_value:
-                values = self.kernel.contributions(point)
-                assert values is not None
-                self._offer(point.beta, point.value, values, point.rounding)
-            # Of the best evaluation they are kept; what is left is a few numbers.
-            point.per_sample = None
+            best = self.best_point
+            self._offer(point.beta, point.value, point.rounding, point)
+            # Only the contributions at the best evaluation are kept.
+            worse = best if self.best_point is point else point
+            if worse is not None:
+                worse.per_sample = None
 
     def _offer(
-        self, beta: float, value: float, per_sample: Tensor, rounding: float
+        self,
+        beta: float,
+        value: float,
+        rounding: float,
+        point: Evaluation | None = None,
     ) -> None:
         # No value exceeds the cap; rounding may, by an ulp.
         value = min(value, self.kernel.cap)
         if value > self.best_value:
             self.best_beta, self.best_value = beta, value
-            self.best_per_sample, self.best_rounding = per_sample, rounding
+            self.best_point, self.best_rounding = point, rounding
+
+    def _contributions(self) -> Tensor:
+        """What each sample contributes to the best value."""
+        kernel = self.kernel
+        if self.best_point is not None:
+            return kernel.contributions(self.best_point)
+        if self.best_beta == math.inf and kernel.limit is not None:
+            return kernel.limit
+        return torch.full_like(kernel.depths, kernel.value_at_zero)
+
+    @cached_property
+    def start_bound(self) -> StartBound | None:
+        kernel = self.kernel
+        return StartBound(kernel, kernel.start) if kernel.uniform else None
 
     def _step(self, point: Evaluation, interval: tuple[float, float]) -> None:
         bounds = self.best_value, self._upper()
