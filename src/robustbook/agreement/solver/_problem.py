@@ -8,10 +8,8 @@ infinity is known. All later passes go over the same chunks.
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
 from typing import Any
 
 import torch
@@ -121,14 +119,13 @@ class Problem:
         self.ones = self.new(classes).fill_(1.0)
         #: K q, where answers of one view are compared with soft labels q.
         self.labels = None if labels is None else labels * classes
-        if self.prior is None:
-            self.uniform = labels is None
-            self.weights = self.ones * classes**others
-        else:
-            self.uniform = bool((self.prior == self.prior[0]).all())
-            self.weights = reduce(operator.mul, [1.0 / self.prior] * others)
+        weights = [float(classes**others)] * classes
+        if self.prior is not None:
+            weights = [math.prod([1.0 / p] * others) for p in self.prior.tolist()]
+        self.uniform = labels is None and len(set(weights)) == 1
+        self.weights = torch.tensor(weights, dtype=torch.float64, device=self.device)
         # A rare class may lead by its weight where its product is far smaller.
-        low, high = float(self.weights.min()), float(self.weights.max())
+        low, high, total = min(weights), max(weights), math.fsum(weights)
         #: J never exceeds this, nor, without labels, does a sample's contribution.
         self.cap = math.log(high)
         if self.labels is not None:
@@ -136,7 +133,6 @@ class Problem:
             self.cap = float(self.labels.amax(1).log().mean())
         self.largest_exponent = LARGEST_EXPONENT - math.log(high / low)
         self.largest_log = max(abs(math.log(low)), math.log(high * classes))
-        total = math.fsum(self.weights.tolist())
         #: The sum of all weights over the least, less 1.
         self.surplus = total / low - 1.0
         #: J(0): all posteriors are uniform. Zero without a prior, never below.
@@ -225,10 +221,11 @@ class Problem:
     def _summarize(self) -> None:
         """Turn columns of the first pass into numbers of all samples."""
         #: The slope of C, and so of J, for beta to infinity is minus this.
-        self.depth = self.mean(self.depths)
+        depth, concave_limit = self.totals(self.depths, self.concave_limits)
+        self.depth = depth / self.num_samples
         (self.deepest,) = self.largest(self.depths)
         #: The floor that D falls to for beta to infinity.
-        self.concave_limit = self.mean(self.concave_limits)
+        self.concave_limit = concave_limit / self.num_samples
         #: J at infinity, per sample; None where the supremum is not there.
         self.limit = self.limits if self.depth == 0.0 else None
         distances = -self.sums[1, :-1].sum(0)
@@ -244,7 +241,7 @@ class Problem:
             )
 
     def power_sums(self, x: Tensor, weights: Tensor, sums: Tensor) -> None:
-        """Sums of x^k times the weights, k = 0, 1 and 2; the weights are overwritten."""
+        """Sums of x^k times the weights, k = 0, 1, 2; the weights are overwritten."""
         sums[0] = weights @ self.ones
         for out in sums[1:]:
             out.copy_(weights.mul_(x) @ self.ones)

@@ -282,9 +282,9 @@ class _Search:
         if not soft and (not self.kernel.small or self.count >= PATIENCE):
             if self.interpolation is None:
                 self.interpolation = Interpolation(self.kernel)
-            for point in self.fresh:
-                self.interpolation.add(point)
-            self.fresh.clear()
+            if self.fresh:
+                self.interpolation.add(*self.fresh)
+                self.fresh.clear()
             near = self.interpolation.near(low)
             if near != item.near:
                 item.near = near

@@ -50,9 +50,12 @@ def terms(size: int) -> int:
 def together(parts: Sequence[Tensor], how: Sequence[Reduction]) -> list[float]:
     """What the chunks give: added exactly, so only the sums inside a chunk round."""
     if not parts:
-        return [0.0 if one is math.fsum else -math.inf for one in how]
-    columns = torch.stack(list(parts)).T.tolist()
-    return [one(column) for one, column in zip(how, columns, strict=True)]
+        return [0.0 if add is math.fsum else -math.inf for add in how]
+    rows = [part.tolist() for part in parts]
+    if len(rows) == 1:
+        return rows[0]
+    columns = zip(*rows, strict=True)
+    return [add(column) for add, column in zip(how, columns, strict=True)]
 
 
 def relative_error(views: int, classes: int, row_terms: int) -> float:
