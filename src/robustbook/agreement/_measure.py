@@ -316,7 +316,7 @@ def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement
         with tqdm(unit=" evaluations", desc="agreement") as bar:
             trace = maximize(kernel, tol, partial(_show_step, bar), kernel.batch)
     else:
-        trace = maximize(kernel, tol, None, kernel.batch)
+        trace = maximize(kernel, tol, batch=kernel.batch)
     if kernel.prior is None and kernel.num_views == 2:
         hard = hard_agreement(kernel.mismatch, kernel.num_classes)
     else:

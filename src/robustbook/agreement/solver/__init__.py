@@ -65,8 +65,8 @@ def open_kernel(
 ) -> Kernel:
     """The kernel of two or more arrays, or of their shards on the ranks of a group.
 
-    `settings` checks and returns what else has to be the same on all ranks. Whatever is
-    wrong on one of them is an error on all.
+    `settings` checks and returns other arguments that must be equal on all ranks. An
+    error on one rank is raised on all.
     """
     shards = shards_of(group)
     opened: list[tuple[Source, Tensor | None]] = []
@@ -75,8 +75,7 @@ def open_kernel(
         accepted = settings()
         source = open_views(*views, empty=shards.size > 1)
         # A rank without samples need not know the number of classes, nor of views.
-        known = source.num_samples != 0 and source.num_classes
-        classes = known
+        classes = known = source.num_samples != 0 and source.num_classes
         if prior is not None:
             classes = classes or as_tensor("prior", prior).numel()
         checked = check_prior(prior, classes, source.device)
@@ -195,14 +194,11 @@ def agreement_bounds(
 
     Parameters
     ----------
-    logits, shifted_logits : Tensor or array, shape (N, K)
-        Logits of the clean and of the shifted inputs, row i of both from the same
-        sample.
+    logits, shifted_logits, prior
+        As :func:`~robustbook.agreement.posterior_agreement` takes them.
     left, right : float
         Ends of the interval of inverse temperatures, 0 <= left < right; `right`
         may be ``inf``.
-    prior : Tensor or array, shape (K,), optional
-        Class prior, positive, summing to 1. Uniform if left out.
 
     Returns
     -------
@@ -212,10 +208,8 @@ def agreement_bounds(
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes or sizes do not fit together, or a value is out of range.
+    TypeError, ValueError
+        If an argument is not as described.
 
     Examples
     --------

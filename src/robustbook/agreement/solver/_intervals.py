@@ -1,4 +1,4 @@
-"""What a search is made of: intervals and where to cut them; steps; what it proved."""
+"""The parts of a search: intervals and where to cut them, its steps, its result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class SearchTrace:
-    """What a search proved, and how.
+    """The result of a search, and its proof.
 
     Attributes
     ----------
@@ -87,12 +87,12 @@ class Interval:
     #: An upper bound on the curvature of J inside, if one is known.
     most: float = math.inf
     growth: float = FIRST_GROWTH
-    #: How far the split that made it was from an end of its interval, in log beta, if
-    #: it was at an interpolated peak.
+    #: If a split at an interpolated peak made this interval: the distance of that peak
+    #: from the nearer end of the interval that was split, in log beta.
     stride: float = math.inf
     bound: float = math.inf
-    #: How many evaluations there were when all bounds were tried, and which ones the
-    #: interpolation could use.
+    #: The number of evaluations when all bounds were last tried, and the nodes that the
+    #: interpolation used then.
     tried: int = 0
     near: list[Node] = field(default_factory=list)
     order: int = field(default_factory=itertools.count().__next__)

@@ -34,12 +34,12 @@ from robustbook.agreement.solver._sums import (
     sum_without,
 )
 
-#: How the numbers of :class:`Moments` of chunks go together.
+#: How the numbers of :class:`Moments` of chunks are joined.
 MOMENTS: Final[tuple[Reduction, ...]] = (math.fsum, math.fsum, max, max)
 
 
 class Moments(NamedTuple):
-    """What bounds by interpolation need of the power sums, over all samples.
+    """Numbers from the power sums that bounds by interpolation need.
 
     With E x^k the mean under the weights exp(beta x), ``size`` is the mean of E x^2
     summed over the views and their product, ``square`` the largest of them. Of each
@@ -59,8 +59,8 @@ class Evaluation:
 
     ``columns``, shape (3, m + 1, N), has of each view, and last of the product of all,
     the logarithm of sum_j w_j exp(beta x_j) and the means of x and x^2 under these
-    weights. All x are at most 0, those of the product less their largest. ``rough`` is
-    one in single precision.
+    weights. All x are at most 0, those of the product less their largest. An evaluation
+    in single precision is ``rough``.
     """
 
     beta: float
@@ -79,7 +79,7 @@ class Evaluation:
 
     @property
     def complete(self) -> bool:
-        """Whether moments are known that bounds by interpolation need."""
+        """Whether the moments are known that bounds by interpolation need."""
         return self.columns is not None or self.moments is not None
 
 
@@ -99,7 +99,7 @@ class Kernel(Problem):
 
     @property
     def how(self) -> tuple[Reduction, ...]:
-        """How the numbers of :meth:`evaluation` go together: all are added."""
+        """How the numbers of :meth:`evaluation` of chunks are joined: all are added."""
         return (math.fsum,) * (3 * (self.num_views + 1))
 
     @property
@@ -130,9 +130,9 @@ class Kernel(Problem):
         """Of each sample the sum of the ranges of all views but the widest."""
         return sum_without(self.ranges, self.widest)
 
-    def of_some(self) -> Kernel:
-        """The kernel of some of the samples, in memory, which is not surveyed again."""
-        kernel = Kernel(*self.some, prior=self.prior, shards=self.shards)
+    def of_subsample(self) -> Kernel:
+        """The kernel of every s-th sample, in memory, which is not surveyed again."""
+        kernel = Kernel(*self.subsample, prior=self.prior, shards=self.shards)
         kernel.surveyed = False
         return kernel
 
@@ -196,7 +196,7 @@ class Kernel(Problem):
     def evaluation(
         self, beta: float, numbers: Numbers, unit: float = 1.0
     ) -> Evaluation:
-        """What the sums over all samples say, with logits in units of 1 / `unit`."""
+        """The evaluation from sums over all samples, with logits times `unit`."""
         height = self.num_views + 1
         means = [total / self.num_samples for total in numbers[: 3 * height]]
         logs, slopes, spreads = (means[i * height : (i + 1) * height] for i in range(3))
@@ -289,7 +289,7 @@ class Kernel(Problem):
         return point.moments
 
     def _spreads(self, rows: slice, columns: Tensor) -> Tensor:
-        """The numbers of :class:`Moments` of one chunk, before they go together."""
+        """The numbers of :class:`Moments` of one chunk."""
         (logs, _, squares), widest = columns, self.widest[:, rows]
         narrow = self.narrow[rows]
         mixed = squares.gather(0, widest)[0].sqrt_().add_(narrow)

@@ -1,8 +1,8 @@
-"""What is known of a problem before any inverse temperature.
+"""Everything about a problem that does not depend on the inverse temperature.
 
 One pass over the data without exponentials: the logits of each sample are shifted so
-that the largest is 0, maxima and ties are counted, and what J tends to for beta to
-infinity is known. All later passes go over the same chunks.
+that the largest is 0, maxima and ties are counted, and the limit of J for beta to
+infinity follows. All later passes go over the same chunks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SAMPLE_ROWS = 256
 
 
 class Problem:
-    """Checked arrays of logits, and what one pass over them says.
+    """Checked arrays of logits, and the numbers that one pass over them gives.
 
     `counts` says how often each sample counts. With soft `labels` (N, K), rows that sum
     to 1, one view is measured against them: C_i = log sum_j K q_ij exp(beta x_ij). The
@@ -83,14 +83,15 @@ class Problem:
         if size is not None:
             self.chunk = min(max(1, size), self.chunk)
         self._rooms: dict[tuple[int, torch.dtype], Tensor] = {}
-        some = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
-        # Of a problem that is small, or not surveyed anyway, none need be kept.
+        rows = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
+        # A problem that is known to be small, or is not surveyed anyway, has no use for
+        # a subsample.
         known = size if shards is ALONE else None
-        needless = known is not None and known <= 8 * some
+        needless = known is not None and known <= 8 * rows
         needless = needless or labels is not None or counts is not None
-        kept = 0 if needless else math.ceil(some / shards.size)
+        wanted = 0 if needless else math.ceil(rows / shards.size)
         self.passes = 0
-        summaries = shards.gather(lambda: self._first_pass(kept))
+        summaries = shards.gather(lambda: self._first_pass(wanted))
         self.passes += 1
         sizes, longest, batches, idle, votes = zip(*summaries, strict=True)
         #: N, all shards together.
@@ -98,10 +99,10 @@ class Problem:
         #: Whether power sums of each sample are kept between evaluations.
         self.small = self.num_samples * self.num_classes <= SMALL_ENTRIES
         self.small = self.small or counts is not None
-        #: Whether a few samples cost little beside all, and float32 holds the weights.
-        self.surveyed = not (self.small or needless) and self.num_samples > 8 * some
+        #: Whether a subsample costs little beside all, and float32 holds the weights.
+        self.surveyed = not (self.small or needless) and self.num_samples > 8 * rows
         self.surveyed = self.surveyed and self.largest_log <= LARGEST_LOG_WEIGHT
-        #: How many evaluations a pass is worth.
+        #: How many evaluations are made in one pass.
         self.batch = max(batches)
         self.everything_idle = all(idle)
         #: How often each pattern of predictions occurs.
@@ -114,7 +115,7 @@ class Problem:
         self._summarize()
 
     def _weigh_classes(self, labels: Tensor | None) -> None:
-        """Set the weights of the classes in C, and what is known of J by them."""
+        """Set the weights of the classes in C, and the bounds on J that follow."""
         classes, others = self.num_classes, self.num_views - 1
         self.ones = self.new(classes).fill_(1.0)
         #: K q, where answers of one view are compared with soft labels q.
@@ -138,8 +139,8 @@ class Problem:
         #: J(0): all posteriors are uniform. Zero without a prior, never below.
         self.value_at_zero = math.log(total / classes**self.num_views)
 
-    def _first_pass(self, some: int) -> tuple[int, int, int, bool, Counter[Pattern]]:
-        """Look at all samples of this process once, and keep about `some` of them.
+    def _first_pass(self, wanted: int) -> tuple[int, int, int, bool, Counter[Pattern]]:
+        """Look at all samples of this process once; keep a subsample of about `wanted`.
 
         Columns of the samples are set: ``tops`` (m, N), the largest logits; ``depths``,
         how far the largest sum of all shifted logits is below 0; ``limits`` and
@@ -150,7 +151,7 @@ class Problem:
         views, votes = self.num_views, Counter[Pattern]()
         shapes = (views,), (views,), (), (), (3, views + 1)
         parts = [tuple(self.new(*shape, 0) for shape in shapes)]
-        kept = EvenRows((self.new(0, self.num_classes),) * views, some)
+        subsample = EvenRows((self.new(0, self.num_classes),) * views, wanted)
         self.slices: list[slice] = []
         in_memory = sum(view.numel() for view in self.source.views[:1])
         #: The shifted logits of each chunk, where there are few samples.
@@ -160,8 +161,8 @@ class Problem:
             parts.append(part)
             votes += patterns
             self.slices.append(rows)
-            kept.add(rows.start, chunk)
-        self.some = kept.rows
+            subsample.add(rows.start, chunk)
+        self.subsample = subsample.rows
         self.tops, ties, self.depths, limits, self.sums = (
             column[1] if len(column) == 2 else torch.cat(column, -1)
             for column in zip(*parts, strict=True)
