@@ -288,7 +288,7 @@ def test_the_samples_that_are_solved_first_are_not_surveyed_in_turn(monkeypatch)
     monkeypatch.setattr(_problem, "SAMPLE_ROWS", 1)
     kernel = Kernel(*noisy(7, 2, 300, 4))
     assert kernel.surveyed
-    assert not kernel.of_some().surveyed
+    assert not kernel.of_subsample().surveyed
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -112,7 +112,7 @@ def test_a_look_at_some_samples_saves_passes_and_proves_nothing(tmp_path, monkey
     survey_everything(monkeypatch)
     files, passes = mapped(tmp_path), {}
     for name, some in {
-        "own": Kernel.of_some,
+        "own": Kernel.of_subsample,
         "none": refuse,
         "of another problem": lambda kernel: Kernel(
             *(
@@ -121,7 +121,7 @@ def test_a_look_at_some_samples_saves_passes_and_proves_nothing(tmp_path, monkey
             )
         ),
     }.items():
-        monkeypatch.setattr(Kernel, "of_some", some)
+        monkeypatch.setattr(Kernel, "of_subsample", some)
         result = posterior_agreement(*files)
         assert result.pa == pytest.approx(WHOLE.pa, abs=1e-9)
         assert result.gap <= 1e-9

@@ -18,10 +18,10 @@ from robustbook._checks.arguments import (
 )
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._uncertainty import (
-    contradiction_loss,
+    errors_of_agreement,
+    hard_agreement,
     interval_of_difference,
     standard_error_of_mean,
-    symmetric_channel_capacity,
 )
 from robustbook.agreement.solver import (
     Kernel,
@@ -316,15 +316,17 @@ def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement
         with tqdm(unit=" evaluations", desc="agreement") as bar:
             trace = maximize(kernel, tol, partial(_show_step, bar), kernel.batch)
     else:
-        trace = maximize(kernel, tol, None, kernel.batch)
+        trace = maximize(kernel, tol, batch=kernel.batch)
     if kernel.prior is None and kernel.num_views == 2:
-        hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
+        hard = hard_agreement(kernel.mismatch, kernel.num_classes)
     else:
         # There is no closed form, but few samples are different.
         prior = None if kernel.prior is None else kernel.prior.cpu()
         options = {"by_class": prior is not None}
         views, counts = one_hot_views(kernel.votes, kernel.num_classes, **options)
         hard = maximize(Kernel(*views, prior=prior, counts=counts), tol).value
+    sizes = kernel.num_classes, kernel.num_views
+    error, loss = errors_of_agreement(trace.per_sample, *sizes, kernel.shards)
     return Agreement(
         pa=trace.value,
         beta=trace.beta,
@@ -336,10 +338,8 @@ def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement
         num_views=kernel.num_views,
         mismatch=kernel.mismatch,
         hard_part=hard,
-        standard_error=standard_error_of_mean(trace.per_sample, kernel.shards),
-        contradiction_loss=contradiction_loss(
-            trace.per_sample, kernel.num_classes, kernel.num_views, kernel.shards
-        ),
+        standard_error=error,
+        contradiction_loss=loss,
         trace=trace,
     )
 

@@ -13,10 +13,10 @@ from robustbook._checks.arguments import check_level
 from robustbook._checks.extras import extra
 from robustbook._intervals import Estimate
 from robustbook.agreement._uncertainty import (
+    hard_agreement,
     interval_of_two_views,
     lower_end,
     student_half_width,
-    symmetric_channel_capacity,
 )
 from robustbook.agreement.solver import SearchTrace, open_kernel
 
@@ -153,7 +153,7 @@ class Agreement:
         """
         coverage = check_level(level)
         most = (self.num_views - 1) * math.log(self.num_classes)
-        hard = symmetric_channel_capacity(self.mismatch, self.num_classes)
+        hard = hard_agreement(self.mismatch, self.num_classes)
         count, loss = self.num_samples, self.contradiction_loss
         if self.num_views == 2 and math.isclose(hard, self.hard_part, abs_tol=1e-12):
             changes = self.mismatch, count, self.num_classes

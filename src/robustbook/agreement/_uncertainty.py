@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_fraction
 from robustbook._intervals import normal_quantile, student_quantile, wilson
-from robustbook.agreement.solver import ALONE, Shards
+from robustbook.agreement.solver import Shards
 
 if TYPE_CHECKING:
     from robustbook.agreement._result import Agreement
@@ -52,7 +52,11 @@ def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     0.0
     """
     share = check_fraction("mismatch", mismatch)
-    classes = check_count("num_classes", num_classes, minimum=2)
+    return hard_agreement(share, check_count("num_classes", num_classes, minimum=2))
+
+
+def hard_agreement(share: float, classes: int) -> float:
+    """:func:`symmetric_channel_capacity` of checked numbers."""
     if share * classes >= classes - 1:
         return 0.0
     # The relative entropy to the uniform distribution has no cancellation near 0.
@@ -139,22 +143,16 @@ def zou_interval(
     return value - below, value + joined(high - first, second - other_low)
 
 
-def standard_error_of_mean(contributions: Tensor, shards: Shards = ALONE) -> float:
-    count, total = shards.reduce(
-        lambda: [float(len(contributions)), float(contributions.sum())],
-        [math.fsum, math.fsum],
-    )
-    if count < 2:
-        return math.nan
-    deviations = contributions - total / count
-    (squares,) = shards.reduce(lambda: [float(deviations.square_().sum())])
-    return math.sqrt(squares / (count - 1) / count)
+def standard_error_of_mean(values: Tensor) -> float:
+    """Standard error of the mean of numbers (N,); NaN for a single one."""
+    count = len(values)
+    return float(values.std()) / math.sqrt(count) if count > 1 else math.nan
 
 
-def contradiction_loss(
-    contributions: Tensor, num_classes: int, num_views: int, shards: Shards = ALONE
-) -> float:
-    """See :class:`Agreement`."""
+def errors_of_agreement(
+    contributions: Tensor, num_classes: int, num_views: int, shards: Shards
+) -> tuple[float, float]:
+    """Standard error and contradiction loss over all shards; see :class:`Agreement`."""
     negative = contributions[contributions < 0]
 
     def sums() -> list[float]:
@@ -163,13 +161,18 @@ def contradiction_loss(
         return [*pairs[0], *pairs[1], float(negative.square().sum())]
 
     count, total, number, lost, squares = shards.reduce(sums, [math.fsum] * 5)
+    error = math.nan
+    if count > 1:
+        deviations = contributions - total / count
+        (apart,) = shards.reduce(lambda: [float(deviations.square_().sum())])
+        error = math.sqrt(apart / (count - 1) / count)
     others = (total - lost) / max(1.0, count - number)
     costs = number * others - lost
     squares += number * others**2 - 2 * others * lost
     odds = (num_classes - 1) * (count - number - 1) / (number + 1)
     unseen = (num_views - 1) * math.log(odds) if odds > 1 else 0.0
     costs += unseen
-    return (squares + unseen**2) / costs if costs > 0 else 0.0
+    return error, (squares + unseen**2) / costs if costs > 0 else 0.0
 
 
 def interval_of_two_views(
@@ -182,7 +185,7 @@ def interval_of_two_views(
     contradiction_loss: float,
 ) -> tuple[float, float]:
     """Interval for the agreement of two views; see :meth:`Agreement.interval`."""
-    hard = symmetric_channel_capacity(mismatch, num_classes)
+    hard = hard_agreement(mismatch, num_classes)
     below, above = _hard_interval(mismatch, count, num_classes, level)
     half = student_half_width(standard_error, count, level)
     if math.isnan(half):
@@ -239,5 +242,4 @@ def _hard_interval(
         from scipy import special
 
         fewest = float(special.gammaincinv(changed, 1 - level)) / count
-    low, high = (symmetric_channel_capacity(end, num_classes) for end in (most, fewest))
-    return low, high
+    return hard_agreement(most, num_classes), hard_agreement(fewest, num_classes)

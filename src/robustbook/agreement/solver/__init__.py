@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import (
-    as_real,
+    as_tensor,
     check_non_negative,
     check_positive,
     check_prior,
@@ -65,21 +65,23 @@ def open_kernel(
 ) -> Kernel:
     """The kernel of two or more arrays, or of their shards on the ranks of a group.
 
-    `settings` checks and returns what else has to be the same on all ranks. Whatever is
-    wrong on one of them is an error on all.
+    `settings` checks and returns other arguments that must be equal on all ranks. An
+    error on one rank is raised on all.
     """
     shards = shards_of(group)
-    sources: list[Source] = []
+    opened: list[tuple[Source, Tensor | None]] = []
 
     def look() -> tuple[tuple[int, int] | None, Any, list[float] | None]:
         accepted = settings()
         source = open_views(*views, empty=shards.size > 1)
-        sources.append(source)
         # A rank without samples need not know the number of classes, nor of views.
-        some = source.num_samples != 0 and source.num_classes
-        shape = (source.num_views, source.num_classes) if some else None
-        weights = None if prior is None else as_real("prior", prior).tolist()
-        return shape, accepted, weights
+        classes = known = source.num_samples != 0 and source.num_classes
+        if prior is not None:
+            classes = classes or as_tensor("prior", prior).numel()
+        checked = check_prior(prior, classes, source.device)
+        opened.append((source, checked))
+        shape = (source.num_views, source.num_classes) if known else None
+        return shape, accepted, None if checked is None else checked.tolist()
 
     shapes, accepted, weights = zip(*shards.gather(look), strict=True)
     _check_same("settings", "the same tol, betas or other settings", accepted)
@@ -90,12 +92,11 @@ def open_kernel(
     for part, name, what in ((0, "views", "views"), (1, "logits", "classes")):
         numbers = [(shape_there or shape)[part] for shape_there in shapes]
         _check_same(name, f"the same number of {what}", numbers)
-    (source,) = sources
+    ((source, checked),) = opened
+    _check_weights(shape[0], shape[1], checked)
     if shapes[shards.rank] is None:
         nothing = torch.empty((0, shape[1]), device=source.device)
-        source = Source((nothing,) * shape[0])
-    checked = check_prior(prior, source.num_classes, source.device)
-    _check_weights(source.num_views, source.num_classes, checked)
+        return Kernel(*[nothing] * shape[0], prior=checked, shards=shards)
     return Kernel(source=source, prior=checked, shards=shards)
 
 
@@ -193,14 +194,11 @@ def agreement_bounds(
 
     Parameters
     ----------
-    logits, shifted_logits : Tensor or array, shape (N, K)
-        Logits of the clean and of the shifted inputs, row i of both from the same
-        sample.
+    logits, shifted_logits, prior
+        As :func:`~robustbook.agreement.posterior_agreement` takes them.
     left, right : float
         Ends of the interval of inverse temperatures, 0 <= left < right; `right`
         may be ``inf``.
-    prior : Tensor or array, shape (K,), optional
-        Class prior, positive, summing to 1. Uniform if left out.
 
     Returns
     -------
@@ -210,10 +208,8 @@ def agreement_bounds(
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes or sizes do not fit together, or a value is out of range.
+    TypeError, ValueError
+        If an argument is not as described.
 
     Examples
     --------

@@ -44,9 +44,9 @@ def interval_bound(
 ) -> float:
     """Smallest proven upper bound on J over [left.beta, right.beta].
 
-    The curvature is known to be at most `most`. A bound on it from the two ends is left
-    out where the other is `enough`, without columns, far
-    apart, and where squares of logits that matter may underflow.
+    The curvature is known to be at most `most`. It is not bounded from the two ends
+    where the chord and tangents prove `enough`, where columns are not kept, where the
+    ends are far apart, and where squares of logits that matter may underflow.
     """
     bound = min(chord_tangent_bound(left, right), kernel.cap)
     curved = left.columns is not None and right.columns is not None
@@ -117,11 +117,7 @@ def curvature_bound(left: Evaluation, right: Evaluation, most: float) -> float:
 
 
 def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
-    """Upper bound on the curvature of J over the interval, by monotone power sums.
-
-    With S_k the power sums of a sample, the zeroth and second fall in beta and the
-    first rises: each is bounded by its value at one end.
-    """
+    """Upper bound on the curvature of J over the interval, by monotone power sums."""
     assert left.columns is not None
     assert right.columns is not None
     size, total = kernel.totals(*spread_bounds(left.columns, right.columns))
@@ -133,10 +129,10 @@ def spread_bounds(columns: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
 
     Columns are logarithms of power sums S_0 and means of x and x^2 under the weights;
     the zeroth and second power sum fall in beta and the first rises, so each is bounded
-    by its value at one end. Returns the largest mean square of the sum of all views and
-    those of the views at the left end, added: no number here is larger, so rounding is
-    bounded by it; and the largest variance of the sum minus the least variances of the
-    views.
+    by its value at one end. Returns a size, by which rounding is bounded as no number
+    here is larger: the largest mean square of the sum of all views plus those of the
+    views at the left end. And returns the largest variance of the sum of all views
+    minus the least variances of the views.
     """
     logs, means, squares = columns
     later_logs, later_means, later_squares = later

@@ -88,12 +88,23 @@ class Interpolation:
         self._tangent = math.tan(sector(kernel.surplus))
         self._strip = math.acos(1.0 / TAME) / largest if largest else math.inf
 
-    def add(self, point: Evaluation) -> None:
-        """Keep the scalars of an evaluation."""
+    def add(self, *points: Evaluation) -> None:
+        """Keep the scalars of evaluations."""
+        self.nodes += map(self._node, points)
+        self.nodes.sort(key=lambda node: node.beta)
+        table = [(n.beta, n.moment, n.square, n.blend, n.mixed) for n in self.nodes]
+        columns = np.array(table).T
+        self._betas, self._moments, self._squares, self._blends, mixed = columns
+        # Before the next node, small views change weights by at most this factor.
+        ends = np.append(self._betas[1:], 1e300)
+        with np.errstate(all="ignore"):
+            self._mixed = np.exp(ends * self._narrowest) * mixed
+
+    def _node(self, point: Evaluation) -> Node:
         unit, error = self._unit, 8.0 * self.kernel.relative_error
         slopes = point.slope + 2.0 * point.concave_slope
         moments = self.kernel.moments_of(point)
-        node = Node(
+        return Node(
             beta=point.beta,
             derivatives=(point.value, point.slope, point.curvature),
             rounding=(point.rounding, point.slope_rounding, error * moments.size),
@@ -102,22 +113,10 @@ class Interpolation:
             mixed=unit * moments.mixed**2,
             blend=max(moments.blend, 0.0) + error * self._narrow_mean,
         )
-        self.nodes.insert(self._place(point.beta), node)
-        table = [(n.beta, n.moment, n.square, n.blend, n.mixed) for n in self.nodes]
-        self._betas, self._moments, self._squares, self._blends, mixed = np.array(
-            table
-        ).T
-        # Before the next node, small views change weights by at most this factor.
-        ends = np.append(self._betas[1:], 1e300)
-        with np.errstate(all="ignore"):
-            self._mixed = np.exp(ends * self._narrowest) * mixed
-
-    def _place(self, beta: float) -> int:
-        return bisect_left(self.nodes, beta, key=lambda node: node.beta)
 
     def near(self, beta: float) -> list[Node]:
         """The node at `beta`, the next one, then others by distance from the middle."""
-        place = self._place(beta)
+        place = bisect_left(self.nodes, beta, key=lambda node: node.beta)
         left, right = self.nodes[place : place + 2]
         others = self.nodes[max(place - 2 * MOST_NODES, 0) : place]
         others += self.nodes[place + 2 : place + 2 * MOST_NODES]

@@ -1,4 +1,4 @@
-"""What a search is made of: intervals and where to cut them; steps; what it proved."""
+"""The parts of a search: intervals and where to cut them, its steps, its result."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
+from scipy.optimize import brentq
 from torch import Tensor
 
 from robustbook.agreement.solver._interpolation import Node
@@ -47,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class SearchTrace:
-    """What a search proved, and how.
+    """The result of a search, and its proof.
 
     Attributes
     ----------
@@ -86,12 +87,12 @@ class Interval:
     #: An upper bound on the curvature of J inside, if one is known.
     most: float = math.inf
     growth: float = FIRST_GROWTH
-    #: How far the split that made it was from an end of its interval, in log beta, if
-    #: it was at an interpolated peak.
+    #: If a split at an interpolated peak made this interval: the distance of that peak
+    #: from the nearer end of the interval that was split, in log beta.
     stride: float = math.inf
     bound: float = math.inf
-    #: How many evaluations there were when all bounds were tried, and which ones the
-    #: interpolation could use.
+    #: The number of evaluations when all bounds were last tried, and the nodes that the
+    #: interpolation used then.
     tried: int = 0
     near: list[Node] = field(default_factory=list)
     order: int = field(default_factory=itertools.count().__next__)
@@ -149,10 +150,9 @@ def _interpolated_top(left: Evaluation, right: Evaluation) -> float:
     In log beta a peak has the same shape at every scale.
     """
     width = math.log(right.beta / left.beta)
-    starts = left.beta * left.slope
-    stops = right.beta * right.slope
-    rise = width * (starts + left.beta**2 * left.curvature)
-    fall = width * (stops + right.beta**2 * right.curvature)
+    starts, stops = left.beta * left.slope, right.beta * right.slope
+    rise = width * left.beta * (left.slope + left.beta * left.curvature)
+    fall = width * right.beta * (right.slope + right.beta * right.curvature)
 
     def slope(t: float) -> float:
         s = 1.0 - t
@@ -160,8 +160,5 @@ def _interpolated_top(left: Evaluation, right: Evaluation) -> float:
             (3.0 - 2.0 * t) * stops - s * fall
         )
 
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
-    return left.beta * math.exp(low * width)
+    place = float(brentq(slope, 0.0, 1.0, xtol=1e-15))
+    return left.beta * math.exp(place * width)

@@ -34,12 +34,12 @@ from robustbook.agreement.solver._sums import (
     sum_without,
 )
 
-#: How the numbers of :class:`Moments` of chunks go together.
+#: How the numbers of :class:`Moments` of chunks are joined.
 MOMENTS: Final[tuple[Reduction, ...]] = (math.fsum, math.fsum, max, max)
 
 
 class Moments(NamedTuple):
-    """What bounds by interpolation need of the power sums, over all samples.
+    """Numbers from the power sums that bounds by interpolation need.
 
     With E x^k the mean under the weights exp(beta x), ``size`` is the mean of E x^2
     summed over the views and their product, ``square`` the largest of them. Of each
@@ -59,8 +59,8 @@ class Evaluation:
 
     ``columns``, shape (3, m + 1, N), has of each view, and last of the product of all,
     the logarithm of sum_j w_j exp(beta x_j) and the means of x and x^2 under these
-    weights. All x are at most 0, those of the product less their largest. ``rough`` is
-    one in single precision.
+    weights. All x are at most 0, those of the product less their largest. An evaluation
+    in single precision is ``rough``.
     """
 
     beta: float
@@ -79,7 +79,7 @@ class Evaluation:
 
     @property
     def complete(self) -> bool:
-        """Whether moments are known that bounds by interpolation need."""
+        """Whether the moments are known that bounds by interpolation need."""
         return self.columns is not None or self.moments is not None
 
 
@@ -99,7 +99,7 @@ class Kernel(Problem):
 
     @property
     def how(self) -> tuple[Reduction, ...]:
-        """How the numbers of :meth:`evaluation` go together: all are added."""
+        """How the numbers of :meth:`evaluation` of chunks are joined: all are added."""
         return (math.fsum,) * (3 * (self.num_views + 1))
 
     @property
@@ -130,9 +130,9 @@ class Kernel(Problem):
         """Of each sample the sum of the ranges of all views but the widest."""
         return sum_without(self.ranges, self.widest)
 
-    def of_some(self) -> Kernel:
-        """The kernel of some of the samples, in memory, which is not surveyed again."""
-        kernel = Kernel(*self.some, prior=self.prior, shards=self.shards)
+    def of_subsample(self) -> Kernel:
+        """The kernel of every s-th sample, in memory, which is not surveyed again."""
+        kernel = Kernel(*self.subsample, prior=self.prior, shards=self.shards)
         kernel.surveyed = False
         return kernel
 
@@ -196,7 +196,7 @@ class Kernel(Problem):
     def evaluation(
         self, beta: float, numbers: Numbers, unit: float = 1.0
     ) -> Evaluation:
-        """What the sums over all samples say, with logits in units of 1 / `unit`."""
+        """The evaluation from sums over all samples, with logits times `unit`."""
         height = self.num_views + 1
         means = [total / self.num_samples for total in numbers[: 3 * height]]
         logs, slopes, spreads = (means[i * height : (i + 1) * height] for i in range(3))
@@ -221,11 +221,12 @@ class Kernel(Problem):
             slope_rounding=self.relative_error * (abs(rise) + abs(fall)),
         )
 
-    def contributions(self, point: Evaluation) -> Tensor | None:
-        """What each sample contributes to the value, if that is known."""
-        if point.per_sample is None and point.columns is not None:
-            return self._contributions(point.beta, slice(None), point.columns)
-        return point.per_sample
+    def contributions(self, point: Evaluation) -> Tensor:
+        """What each sample contributes to the value of an evaluation that kept it."""
+        if point.per_sample is not None:
+            return point.per_sample
+        assert point.columns is not None
+        return self._contributions(point.beta, slice(None), point.columns)
 
     def _contributions(self, beta: float, rows: slice, columns: Tensor) -> Tensor:
         logs = columns[0]
@@ -244,8 +245,7 @@ class Kernel(Problem):
     def _exponential(self, rows: slice, x: Tensor, beta: float) -> Tensor:
         """exp(beta x) of each view and, weighted, of the sum of all."""
         out = self.room(1, x.shape[1])
-        shallow = self.deepest * beta <= self.largest_exponent
-        if self.labels is None and shallow:
+        if self.labels is None and self.deepest * beta <= self.largest_exponent:
             # The exponential of a sum is a product, which does not underflow here.
             torch.mul(x[:-1], beta, out=out[:-1]).exp_()
             torch.mul(out[0], out[1], out=out[-1])
@@ -260,9 +260,9 @@ class Kernel(Problem):
     def to_columns(self, rows: slice, sums: Tensor) -> None:
         """Turn power sums (3, ..., m + 1, n) into logarithms and means."""
         sums[1:].div_(sums[0])
-        sums[0].log_()
+        logs = sums[0].log_()
         if self.uniform:
-            sums[0, ..., -1, :] += self.cap
+            logs[..., -1, :].add_(self.cap)
         if self.active is not None:
             # Moments of a point mass: no spread, nothing to bound.
             sums *= self.active[rows]
@@ -270,8 +270,9 @@ class Kernel(Problem):
     def _totals(self, rows: slice, sums: Tensor) -> Tensor:
         """Turn power sums into columns; return sums of these, and of variances."""
         self.to_columns(rows, sums)
-        variances = torch.addcmul(sums[2], sums[1], sums[1], value=-1.0)
-        table = torch.cat((sums[0], sums[1], variances))
+        logs, means, squares = sums
+        variances = torch.addcmul(squares, means, means, value=-1.0)
+        table = torch.cat((logs, means, variances))
         if self.counts is not None:
             table *= self.counts[rows]
         return add_up(table)
@@ -288,7 +289,7 @@ class Kernel(Problem):
         return point.moments
 
     def _spreads(self, rows: slice, columns: Tensor) -> Tensor:
-        """The numbers of :class:`Moments` of one chunk, before they go together."""
+        """The numbers of :class:`Moments` of one chunk."""
         (logs, _, squares), widest = columns, self.widest[:, rows]
         narrow = self.narrow[rows]
         mixed = squares.gather(0, widest)[0].sqrt_().add_(narrow)

@@ -1,17 +1,15 @@
-"""What is known of a problem before any inverse temperature.
+"""Everything about a problem that does not depend on the inverse temperature.
 
 One pass over the data without exponentials: the logits of each sample are shifted so
-that the largest is 0, maxima and ties are counted, and what J tends to for beta to
-infinity is known. All later passes go over the same chunks.
+that the largest is 0, maxima and ties are counted, and the limit of J for beta to
+infinity follows. All later passes go over the same chunks.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
 from typing import Any
 
 import torch
@@ -55,7 +53,7 @@ SAMPLE_ROWS = 256
 
 
 class Problem:
-    """Checked arrays of logits, and what one pass over them says.
+    """Checked arrays of logits, and the numbers that one pass over them gives.
 
     `counts` says how often each sample counts. With soft `labels` (N, K), rows that sum
     to 1, one view is measured against them: C_i = log sum_j K q_ij exp(beta x_ij). The
@@ -84,19 +82,16 @@ class Problem:
         size = self.source.num_samples
         if size is not None:
             self.chunk = min(max(1, size), self.chunk)
-        #: The shifted logits of all samples, where they are few.
-        self.kept: Tensor | None = None
-        if self.source.views and self.source.views[0].numel() <= KEPT_ENTRIES:
-            self.kept = self.new(self.num_views + 1, *self.source.views[0].shape)
         self._rooms: dict[tuple[int, torch.dtype], Tensor] = {}
-        some = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
-        # Of a problem that is small, or not surveyed anyway, none need be kept.
+        rows = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
+        # A problem that is known to be small, or is not surveyed anyway, has no use for
+        # a subsample.
         known = size if shards is ALONE else None
-        needless = known is not None and known <= 8 * some
+        needless = known is not None and known <= 8 * rows
         needless = needless or labels is not None or counts is not None
-        kept = 0 if needless else math.ceil(some / shards.size)
+        wanted = 0 if needless else math.ceil(rows / shards.size)
         self.passes = 0
-        summaries = shards.gather(lambda: self._first_pass(kept))
+        summaries = shards.gather(lambda: self._first_pass(wanted))
         self.passes += 1
         sizes, longest, batches, idle, votes = zip(*summaries, strict=True)
         #: N, all shards together.
@@ -104,10 +99,10 @@ class Problem:
         #: Whether power sums of each sample are kept between evaluations.
         self.small = self.num_samples * self.num_classes <= SMALL_ENTRIES
         self.small = self.small or counts is not None
-        #: Whether a few samples cost little beside all, and float32 holds the weights.
-        self.surveyed = not (self.small or needless) and self.num_samples > 8 * some
+        #: Whether a subsample costs little beside all, and float32 holds the weights.
+        self.surveyed = not (self.small or needless) and self.num_samples > 8 * rows
         self.surveyed = self.surveyed and self.largest_log <= LARGEST_LOG_WEIGHT
-        #: How many evaluations a pass is worth.
+        #: How many evaluations are made in one pass.
         self.batch = max(batches)
         self.everything_idle = all(idle)
         #: How often each pattern of predictions occurs.
@@ -120,19 +115,18 @@ class Problem:
         self._summarize()
 
     def _weigh_classes(self, labels: Tensor | None) -> None:
-        """Set the weights of the classes in C, and what is known of J by them."""
+        """Set the weights of the classes in C, and the bounds on J that follow."""
         classes, others = self.num_classes, self.num_views - 1
         self.ones = self.new(classes).fill_(1.0)
         #: K q, where answers of one view are compared with soft labels q.
         self.labels = None if labels is None else labels * classes
-        if self.prior is None:
-            self.uniform = labels is None
-            self.weights = self.ones * classes**others
-        else:
-            self.uniform = bool((self.prior == self.prior[0]).all())
-            self.weights = reduce(operator.mul, [1.0 / self.prior] * others)
+        weights = [float(classes**others)] * classes
+        if self.prior is not None:
+            weights = [math.prod([1.0 / p] * others) for p in self.prior.tolist()]
+        self.uniform = labels is None and len(set(weights)) == 1
+        self.weights = torch.tensor(weights, dtype=torch.float64, device=self.device)
         # A rare class may lead by its weight where its product is far smaller.
-        low, high = float(self.weights.min()), float(self.weights.max())
+        low, high, total = min(weights), max(weights), math.fsum(weights)
         #: J never exceeds this, nor, without labels, does a sample's contribution.
         self.cap = math.log(high)
         if self.labels is not None:
@@ -140,14 +134,13 @@ class Problem:
             self.cap = float(self.labels.amax(1).log().mean())
         self.largest_exponent = LARGEST_EXPONENT - math.log(high / low)
         self.largest_log = max(abs(math.log(low)), math.log(high * classes))
-        total = math.fsum(self.weights.tolist())
         #: The sum of all weights over the least, less 1.
         self.surplus = total / low - 1.0
         #: J(0): all posteriors are uniform. Zero without a prior, never below.
         self.value_at_zero = math.log(total / classes**self.num_views)
 
-    def _first_pass(self, some: int) -> tuple[int, int, int, bool, Counter[Pattern]]:
-        """Look at all samples of this process once, and keep about `some` of them.
+    def _first_pass(self, wanted: int) -> tuple[int, int, int, bool, Counter[Pattern]]:
+        """Look at all samples of this process once; keep a subsample of about `wanted`.
 
         Columns of the samples are set: ``tops`` (m, N), the largest logits; ``depths``,
         how far the largest sum of all shifted logits is below 0; ``limits`` and
@@ -158,15 +151,18 @@ class Problem:
         views, votes = self.num_views, Counter[Pattern]()
         shapes = (views,), (views,), (), (), (3, views + 1)
         parts = [tuple(self.new(*shape, 0) for shape in shapes)]
-        kept = EvenRows((self.new(0, self.num_classes),) * views, some)
+        subsample = EvenRows((self.new(0, self.num_classes),) * views, wanted)
         self.slices: list[slice] = []
+        in_memory = sum(view.numel() for view in self.source.views[:1])
+        #: The shifted logits of each chunk, where there are few samples.
+        self.kept: list[Tensor] | None = [] if 0 < in_memory <= KEPT_ENTRIES else None
         for rows, chunk in self._chunks():
             part, patterns = self._look(rows, chunk)
             parts.append(part)
             votes += patterns
             self.slices.append(rows)
-            kept.add(rows.start, chunk)
-        self.some = kept.rows
+            subsample.add(rows.start, chunk)
+        self.subsample = subsample.rows
         self.tops, ties, self.depths, limits, self.sums = (
             column[1] if len(column) == 2 else torch.cat(column, -1)
             for column in zip(*parts, strict=True)
@@ -193,7 +189,10 @@ class Problem:
         """Columns of one chunk: tops, ties, depths, limits, sums at beta = 0."""
         samples = rows.stop - rows.start
         tops = torch.stack([view.amax(1) for view in chunk]).double()
-        x = self.room(0, samples) if self.kept is None else self.kept[:, rows]
+        x = self.room(0, samples)
+        if self.kept is not None:
+            x = torch.empty_like(x)
+            self.kept.append(x)
         self._shift(chunk, tops, x)
         # Only entries that equal the maximum exactly are 0 after the shift, and the sum
         # of all views where all are.
@@ -209,7 +208,8 @@ class Problem:
         sums = self.new(3, self.num_views + 1, samples)
         if self.uniform:
             limits = limits * self.weights[0]
-            self.power_sums(x, None, sums)
+            sums[0], sums[1] = self.num_classes, x @ self.ones
+            sums[2] = torch.mul(x, x, out=tied) @ self.ones
         else:
             self.weigh(tied.fill_(1.0)[-1], rows)
             self.power_sums(x, tied, sums)
@@ -222,10 +222,11 @@ class Problem:
     def _summarize(self) -> None:
         """Turn columns of the first pass into numbers of all samples."""
         #: The slope of C, and so of J, for beta to infinity is minus this.
-        self.depth = self.mean(self.depths)
+        depth, concave_limit = self.totals(self.depths, self.concave_limits)
+        self.depth = depth / self.num_samples
         (self.deepest,) = self.largest(self.depths)
         #: The floor that D falls to for beta to infinity.
-        self.concave_limit = self.mean(self.concave_limits)
+        self.concave_limit = concave_limit / self.num_samples
         #: J at infinity, per sample; None where the supremum is not there.
         self.limit = self.limits if self.depth == 0.0 else None
         distances = -self.sums[1, :-1].sum(0)
@@ -240,18 +241,11 @@ class Problem:
                 f"constant first (posterior agreement does not change)"
             )
 
-    def power_sums(self, x: Tensor, weight: Tensor | None, sums: Tensor) -> None:
-        """Sums of x^k times the weights, k = 0, 1 and 2. Without weights, all are 1."""
-        views, samples, classes = x.shape
-        room, orders = self.room(2, samples), [*enumerate(sums)]
-        if weight is None:
-            sums[0], sums[1] = classes, x @ self.ones
-            weight, orders = x, orders[2:]
-        for order, out in orders:
-            if order:
-                weight = torch.mul(weight, x, out=room)
-            rows = weight.view(-1, classes)
-            out.copy_(torch.mv(rows, self.ones).view(views, samples))
+    def power_sums(self, x: Tensor, weights: Tensor, sums: Tensor) -> None:
+        """Sums of x^k times the weights, k = 0, 1, 2; the weights are overwritten."""
+        sums[0] = weights @ self.ones
+        for out in sums[1:]:
+            out.copy_(weights.mul_(x) @ self.ones)
 
     def weigh(self, joint: Tensor, rows: slice) -> None:
         """Multiply terms of the sum of all views by the weights of their classes."""
@@ -263,8 +257,7 @@ class Problem:
     def stacks(self) -> Iterator[tuple[slice, Tensor]]:
         """The shifted logits of each chunk: of all views, and of their sum."""
         if self.kept is not None:
-            for rows in self.slices:
-                yield rows, self.kept[:, rows]
+            yield from zip(self.slices, self.kept, strict=True)
             return
         for rows, chunk in self._chunks():
             x = self.room(0, rows.stop - rows.start)

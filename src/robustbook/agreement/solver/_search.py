@@ -12,9 +12,9 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
-from torch import Tensor
 
 from robustbook.agreement.solver._bounds import (
     LARGEST_CURVED,
@@ -38,11 +38,12 @@ from robustbook.agreement.solver._survey import concave_run, places, survey
 #: them, and those in which the gap did not fall by a tenth.
 MOST_EVALUATIONS = 20_000
 MOST_IN_VAIN = 500
-#: Interpolation costs a millisecond. With so few entries a pass over the data costs
-#: less, and the first evaluations do without. Problems with more entries do without
-#: the curvature bound, and so without power sums of every sample.
+#: Interpolation costs a millisecond, more than an evaluation of a small problem, which
+#: therefore takes this many evaluations before it interpolates. Large problems
+#: interpolate at once, and do without the curvature bound, which needs power sums of
+#: every sample.
 PATIENCE = 10
-#: What takes more evaluations for some of the samples is too flat for a survey.
+#: A kernel whose subsample takes more evaluations is too flat for a survey.
 MOST_SURVEYED = 24
 
 
@@ -50,37 +51,37 @@ class _Search:
     """Best-first search; one instance a problem."""
 
     def __init__(
-        self,
-        kernel: Kernel,
-        tol: float,
-        on_step: Callable[[Step], None] | None,
-        batch: int,
+        self, kernel: Kernel, tol: float, on_step: Callable[[Step], None], batch: int
     ) -> None:
         self.kernel, self.tol = kernel, tol
         self.on_step, self.batch = on_step, batch
         self.count = 0
-        #: Open intervals, and those that are done: their evaluations are not kept.
+        #: Open intervals; then ends and bounds of those that are proven.
         self.queue: list[Interval] = []
         self.closed: list[tuple[float, float, float]] = []
         self.closed_bound = -math.inf
         self.steps: list[Step] = []
         self.best_beta, self.best_value = math.nan, -math.inf
         self.best_rounding = 0.0
-        self.best_per_sample = kernel.depths
-        self.start_bound: StartBound | None = None
+        #: The best evaluation; None while a limit, at 0 or infinity, is better.
+        self.best_point: Evaluation | None = None
         self.interpolation: Interpolation | None = None
-        #: Evaluations that the interpolation does not know yet.
+        #: Evaluations that the interpolation has not used yet.
         self.fresh: list[Evaluation] = []
 
     def run(self) -> SearchTrace:
         kernel = self.kernel
         # At beta = 0 both posteriors are uniform: J(0) needs no pass.
         start = kernel.value_at_zero
-        self._offer(0.0, start, torch.full_like(kernel.depths, start), 0.0)
+        self.best_beta, self.best_value = 0.0, min(start, kernel.cap)
+        per_sample = torch.full_like(kernel.depths, start)
         if kernel.limit is not None:
             # Every argmax set meets: J has a limit at infinity, a candidate.
-            limit, rounding = kernel.mean(kernel.limit), kernel.rounding(kernel.cap)
-            self._offer(math.inf, limit, kernel.limit, rounding)
+            limit = min(kernel.mean(kernel.limit), kernel.cap)
+            if limit > self.best_value:
+                self.best_beta, self.best_value = math.inf, limit
+                self.best_rounding = kernel.rounding(kernel.cap)
+                per_sample = kernel.limit
         if not self._proven(kernel.cap) and not kernel.everything_idle:
             self._start()
         gap, count = math.inf, self.count
@@ -92,13 +93,15 @@ class _Search:
                 raise self._refusal(self.queue[0], gap)
         if self._upper() - self.best_value > self.tol:
             raise self._refusal(None, 2.0 * self.best_rounding)
+        if self.best_point is not None:
+            per_sample = kernel.contributions(self.best_point)
         still_open = [(*item.ends, item.bound) for item in self.queue]
         return SearchTrace(
             beta=self.best_beta,
             value=self.best_value,
             upper_bound=self._upper(),
             value_at_zero=start,
-            per_sample=self.best_per_sample,
+            per_sample=per_sample,
             evaluations=self.count,
             passes=kernel.passes,
             steps=self.steps,
@@ -106,14 +109,12 @@ class _Search:
         )
 
     def _start(self) -> None:
-        """Evaluate at 0, and a large problem where its maximum is likely to be."""
+        """Evaluate at 0, and of a large problem where its maximum is likely to be."""
         kernel, points, curvatures = self.kernel, [self.kernel.start], [math.inf]
         self.count = 1
-        if kernel.uniform:
-            self.start_bound = StartBound(kernel, kernel.start)
         self._keep(points)
-        if kernel.surveyed and (found := self._some_solved()):
-            step, multiples = places(found)
+        if kernel.surveyed and (solution := self._solve_subsample()):
+            step, multiples = places(solution)
             self.count += len(multiples)
             rough, between = survey(kernel, step, multiples)
             points, curvatures = [*points, *rough], [math.inf, *between, math.inf]
@@ -127,13 +128,13 @@ class _Search:
         if points[-1].rough:
             self._refine(points, curvatures)
 
-    def _some_solved(self) -> SearchTrace | None:
-        """The solution for some of the samples, if it says where to look."""
-        # Differences between a few samples alone may be too small to measure.
+    def _solve_subsample(self) -> SearchTrace | None:
+        """Solve for every s-th sample; None where that does not say where to look."""
+        # A few samples alone may be too similar to set the scale.
         with contextlib.suppress(CertificateError, ValueError):
-            found = maximize(self.kernel.of_some(), self.tol)
-            if 0.0 < found.beta < math.inf and len(found.steps) <= MOST_SURVEYED:
-                return found
+            trace = maximize(self.kernel.of_subsample(), self.tol)
+            if 0.0 < trace.beta < math.inf and len(trace.steps) <= MOST_SURVEYED:
+                return trace
         return None
 
     def _push_all(
@@ -146,10 +147,10 @@ class _Search:
             self._push(Interval(left, right, most))
 
     def _refine(self, points: list[Evaluation], curvatures: list[float]) -> None:
-        """Evaluate a survey's likely maximum, then all rough ends that still matter.
+        """Evaluate the maximum that a survey shows, then rough ends that still matter.
 
-        Neighbouring intervals where J is concave become one: what rounding allows at
-        the ends between them does not matter then.
+        Neighbouring intervals where J is concave are joined around that maximum, so
+        that the rounding of the rough evaluations between them no longer counts.
         """
         items = list(itertools.starmap(Interval, itertools.pairwise(points)))
         hill = next((place for place, item in enumerate(items) if item.peaked), None)
@@ -185,31 +186,29 @@ class _Search:
         return points
 
     def _keep(self, points: Sequence[Evaluation]) -> None:
-        """Offer evaluations as the best one; keep what bounds need of them."""
+        """Compare evaluations with the best one; keep the facts that bounds need."""
         self.fresh += [point for point in points if point.complete]
         for point in points:
-            if min(point.value, self.kernel.cap) > self.best_value:
-                values = self.kernel.contributions(point)
-                assert values is not None
-                self._offer(point.beta, point.value, values, point.rounding)
-            # Of the best evaluation they are kept; what is left is a few numbers.
-            point.per_sample = None
+            # No value exceeds the cap; rounding may, by an ulp.
+            value, worse = min(point.value, self.kernel.cap), point
+            if value > self.best_value:
+                worse, self.best_point = self.best_point or point, point
+                self.best_beta, self.best_value = point.beta, value
+                self.best_rounding = point.rounding
+            # Contributions of single samples are kept at the best evaluation alone.
+            if worse is not self.best_point:
+                worse.per_sample = None
 
-    def _offer(
-        self, beta: float, value: float, per_sample: Tensor, rounding: float
-    ) -> None:
-        # No value exceeds the cap; rounding may, by an ulp.
-        value = min(value, self.kernel.cap)
-        if value > self.best_value:
-            self.best_beta, self.best_value = beta, value
-            self.best_per_sample, self.best_rounding = per_sample, rounding
+    @cached_property
+    def start_bound(self) -> StartBound | None:
+        kernel = self.kernel
+        return StartBound(kernel, kernel.start) if kernel.uniform else None
 
     def _step(self, point: Evaluation, interval: tuple[float, float]) -> None:
         bounds = self.best_value, self._upper()
         step = Step(point.beta, point.value, point.slope, interval, *bounds)
         self.steps.append(step)
-        if self.on_step is not None:
-            self.on_step(step)
+        self.on_step(step)
 
     def _upper(self) -> float:
         """Proven upper bound on sup J: the intervals and the best value."""
@@ -253,7 +252,7 @@ class _Search:
         return items
 
     def _tighten(self, item: Interval) -> None:
-        """Try the bounds that know more than the two ends."""
+        """Try the bounds that use more than the two ends."""
         item.tried = self.count
         low, right = item.left.beta, item.right
         if right is None or right.beta > LARGEST_CURVED:
@@ -265,9 +264,9 @@ class _Search:
         if not soft and (not self.kernel.small or self.count >= PATIENCE):
             if self.interpolation is None:
                 self.interpolation = Interpolation(self.kernel)
-            for point in self.fresh:
-                self.interpolation.add(point)
-            self.fresh.clear()
+            if self.fresh:
+                self.interpolation.add(*self.fresh)
+                self.fresh.clear()
             near = self.interpolation.near(low)
             if near != item.near:
                 item.near = near
@@ -297,7 +296,7 @@ class _Search:
             self._step(point, item.ends)
 
     def _cut(self, item: Interval) -> tuple[float, float]:
-        """Where to split; [0, beta] beyond where the bound near 0 proves enough."""
+        """Where to split: [0, beta] just inside what the bound near 0 proves."""
         (low, high), start = item.ends, self.start_bound
         if low == 0.0 and high < math.inf and start is not None:
             low = start.reach(self.best_value + 0.9 * self.tol, high)
@@ -306,10 +305,10 @@ class _Search:
         return item.cut(self.kernel.scale, self.tol)
 
     def _stuck(self, item: Interval) -> bool:
-        """Whether rounding is all that keeps a bound up, so that no split can help.
+        """Whether only the allowance for rounding is unproven, so no split can help.
 
-        Its slack is then as small as it gets; or an end is too high for any tolerance
-        below its slack.
+        Either this allowance is near that of the best value, and the bound without it
+        is proven; or an end with its own allowance is above what the tolerance accepts.
         """
         ends = [item.left] if item.right is None else [item.left, item.right]
         if any(end.rough for end in ends):
@@ -339,12 +338,12 @@ class _Search:
 def maximize(
     kernel: Kernel,
     tol: float,
-    on_step: Callable[[Step], None] | None = None,
+    on_step: Callable[[Step], None] = lambda step: None,
     batch: int = 1,
 ) -> SearchTrace:
     """Certified global maximum of J over beta in [0, infinity].
 
     A pass over the data evaluates up to `batch` inverse temperatures: that takes fewer
-    passes, and a few more evaluations. `on_step` is told every step.
+    passes, and a few more evaluations. `on_step` is called after every step.
     """
     return _Search(kernel, tol, on_step, batch).run()

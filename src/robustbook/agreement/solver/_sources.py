@@ -66,20 +66,21 @@ class Stream(Source):
         #: Of each block of the first pass the number of rows, and of each view a sum.
         self._sums: list[list[float]] = []
         self._complete = False
-        # The look at the first block begins the first pass: a stream that is another
-        # when it is read again is seen.
-        begun = self._read()
-        first = next(begun, None)
-        self._begun = itertools.chain([] if first is None else [first], begun)
-        self.num_views = len(first) if first else 0
-        self.num_classes = first[0].shape[1] if first else 0
-        self.device = first[0].device if first else torch.device("cpu")
+        # Shapes come from the first block. The first pass goes on from there, so that a
+        # stream is noticed which differs when it is read again.
+        rest = self._read()
+        block = next(rest, ())
+        self._first_pass = itertools.chain([block] if block else [], rest)
+        self.num_views = len(block)
+        self.num_classes = block[0].shape[1] if block else 0
+        self.device = block[0].device if block else torch.device("cpu")
 
     def blocks(self) -> Iterator[Block]:
         place, small = -1, list[Block]()
-        for place, block in enumerate(self._read() if self._complete else self._begun):
+        blocks = self._read() if self._complete else self._first_pass
+        for place, block in enumerate(blocks):
             self._compare(place, block)
-            # Work on many samples costs little more than on a few.
+            # A large block costs little more than a small one.
             small.append(block)
             if sum(views[0].numel() for views in small) >= JOINED_ENTRIES:
                 yield _joined(small)
@@ -92,9 +93,9 @@ class Stream(Source):
         self._complete = True
 
     def _compare(self, place: int, block: Block) -> None:
-        """Keep the sums of a block, or refuse one whose sums are others.
+        """Keep the sums of a block, or refuse a block whose sums have changed.
 
-        Each row counts by its place: rows that changed places are seen as well.
+        Rows are weighted by their place, so that rows which swapped places are noticed.
         """
         sums = [float(len(block[0])), *map(_sum_by_place, block)]
         if not self._complete:

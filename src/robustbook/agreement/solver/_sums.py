@@ -1,9 +1,9 @@
 """Sums over classes, samples, chunks and processes, and counts of predictions.
 
 Inside a chunk sums are rounded, by a bounded amount; those of chunks and of processes
-are added exactly. A reduction is the identity for one process. In a group it is an
+are added exactly. For one process a reduction is the identity. In a group it is an
 all-gather, so that all processes add the same numbers in the same order and go on with
-equal bits. An error of one is an error of all.
+equal bits. An error on one process is raised on all.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ GROUP: Final = 128
 T = TypeVar("T")
 Numbers = Sequence[float]
 Reduction = Callable[[Iterable[float]], float]
-#: Predictions of several views. With a prior, a pattern is the classes predicted by
-#: each view. Without, classes are alike and so are views: then it says for each view
-#: how many predict what it does.
+#: Predictions of several views. With a prior, a pattern lists the class that each view
+#: predicts. Without, classes and views are interchangeable, and a pattern says for each
+#: view how many views predict its class.
 Pattern = tuple[int, ...]
 
 
@@ -48,11 +48,14 @@ def terms(size: int) -> int:
 
 
 def together(parts: Sequence[Tensor], how: Sequence[Reduction]) -> list[float]:
-    """What the chunks give: added exactly, so only the sums inside a chunk round."""
+    """Join the numbers of chunks exactly, so that only sums inside a chunk round."""
     if not parts:
-        return [0.0 if one is math.fsum else -math.inf for one in how]
-    columns = torch.stack(list(parts)).T.tolist()
-    return [one(column) for one, column in zip(how, columns, strict=True)]
+        return [0.0 if add is math.fsum else -math.inf for add in how]
+    rows = [part.tolist() for part in parts]
+    if len(rows) == 1:
+        return rows[0]
+    columns = zip(*rows, strict=True)
+    return [add(column) for add, column in zip(how, columns, strict=True)]
 
 
 def relative_error(views: int, classes: int, row_terms: int) -> float:
@@ -264,7 +267,7 @@ def one_hot_views(
     if not by_class:
         patterns = [_classes(pattern) for pattern in patterns]
     classes = torch.tensor(patterns).T
-    views = [torch.nn.functional.one_hot(own, num_classes) for own in classes]
+    views = [torch.nn.functional.one_hot(view, num_classes) for view in classes]
     return [view.double() for view in views], counts
 
 

@@ -1,9 +1,9 @@
 """One pass in single precision: where the maximum of a large problem must lie.
 
-The solution for some of the samples says where to look: at whole multiples of a step,
-so that all exponentials are products of one. What a pass in single precision proves
-has a large allowance for rounding, which is enough far from the maximum; near it, the
-pass proves that J is concave, and one evaluation in double precision does the rest.
+The solution for a subsample says where to look: at whole multiples of a step, so that
+all exponentials are products of one. Bounds from single precision need a large
+allowance for rounding, which is small enough far from the maximum; near it, the pass
+proves that J is concave, and one evaluation in double precision does the rest.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ LOWEST: Final = -1e15
 FEW_CLASSES: Final = 64
 
 
-def places(found: SearchTrace) -> tuple[float, list[int]]:
-    """A step and its multiples, where the solution for some samples proves most."""
-    step = found.beta / PEAK
-    # All samples differ from some: what these barely prove is cut in two.
-    barely = found.value - MARGIN * (found.value - found.value_at_zero)
-    cuts = [cut.beta for cut in found.steps]
+def places(solution: SearchTrace) -> tuple[float, list[int]]:
+    """A step and its multiples, near the evaluations that solved the subsample."""
+    step = solution.beta / PEAK
+    # All samples together differ a little: an interval that was barely proven is cut.
+    barely = solution.value - MARGIN * (solution.value - solution.value_at_zero)
+    cuts = [cut.beta for cut in solution.steps]
     cuts += [
         math.sqrt(left * right) if left else 0.25 * right
-        for left, right, bound in found.intervals
+        for left, right, bound in solution.intervals
         if bound > barely and right < math.inf
     ]
     multiples = {max(1, round(cut / step)) for cut in cuts}
