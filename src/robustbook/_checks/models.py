@@ -1,10 +1,8 @@
 """Checks of models and of the logits that they return."""
 
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import numpy as np
 import torch
@@ -38,9 +36,13 @@ def ask_model(model: Model, images: Tensor) -> Tensor:
     try:
         logits = model(images.clone())
     except RuntimeError as error:
-        if not _TYPES_DIFFER.search(str(error)):
+        dtype = model_dtype(model)
+        if dtype in (None, images.dtype):
             raise
-        raise TypeError(_type_remedy(model, images, error)) from error
+        raise TypeError(
+            f"images: expected the dtype of the model's parameters, {dtype}, got "
+            f"{images.dtype}; convert the images to it or call model.to({images.dtype})"
+        ) from error
     return check_model_logits(logits, len(images))
 
 
@@ -86,11 +88,6 @@ def check_is_tensor(output: object) -> Tensor:
 def check_model_logits(logits: object, count: int) -> Tensor:
     """Return the output of a model if it has one row of real logits a sample."""
     logits = check_is_tensor(logits)
-    if logits.layout != torch.strided:
-        raise TypeError(
-            f"model: expected dense logits, got layout {logits.layout}; let it return "
-            "logits.to_dense()"
-        )
     if not logits.is_floating_point():
         remedy = "logits.real" if logits.is_complex() else "logits.float()"
         raise TypeError(
@@ -128,23 +125,6 @@ def check_differentiable(logits: Tensor, remedy: str = "") -> None:
             "logits without a gradient; remove torch.no_grad and detach from it"
             f"{remedy}"
         )
-
-
-#: Torch's messages where the dtypes of model and images differ, not their devices.
-_TYPES_DIFFER: Final = re.compile(r"dtype|scalar type|Input type \((?!torch\.cuda)")
-
-
-def _type_remedy(model: Model, images: Tensor, error: Exception) -> str:
-    dtype = model_dtype(model) or images.dtype
-    if dtype == images.dtype:
-        return (
-            f"model: expected a model that takes {images.dtype} images, got {error}; "
-            "convert the images or what the model multiplies them with"
-        )
-    return (
-        f"images: expected the dtype of the model's parameters, {dtype}, got "
-        f"{images.dtype}; convert the images to it or call model.to({images.dtype})"
-    )
 
 
 def model_dtype(model: Model) -> torch.dtype | None:

@@ -1,11 +1,10 @@
-"""Checks of one-dimensional arrays and features."""
+"""Checks of one-dimensional arrays."""
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from robustbook._checks.arguments import ArrayLike, as_real, as_tensor, check_logits
+from robustbook._checks.arguments import ArrayLike, as_real, as_tensor
 
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -35,17 +34,6 @@ def check_vector(
             f"index {index}"
         )
     return vector
-
-
-def check_features(value: ArrayLike) -> Tensor:
-    """Return ``value`` as finite float64 features of shape (N, D), on the CPU."""
-    tensor = as_tensor("features", value)
-    if tensor.ndim != 2 or tensor.numel() == 0:
-        raise ValueError(
-            f"features: expected shape (N, D) with at least one sample, got "
-            f"{tuple(tensor.shape)}; flatten feature maps: features.flatten(1)"
-        )
-    return check_logits("features", tensor, min_classes=1).cpu().double()
 
 
 def check_flags(name: str, value: ArrayLike, *, length: int) -> Flags:
