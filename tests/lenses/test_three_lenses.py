@@ -427,6 +427,7 @@ def test_invalid_logits_are_refused_at_once(net, twelve):
         ({"skip": ["blur"]}, ValueError, "skip: expected one or two of .*; got 'blur'"),
         ({"skip": 3}, ValueError, "skip: expected names of lenses, got 3"),
         ({"eps": 8}, ValueError, "eps: .* pass 8/255"),
+        ({"sigma": 25}, ValueError, "sigma: .* pass 25/255"),
         ({"model": 3}, TypeError, "callable"),
         ({"model": lambda images: images}, ValueError, "logits of shape"),
         ({"model": nn.Linear}, TypeError, "got the class Linear; call it"),

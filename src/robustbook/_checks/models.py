@@ -148,8 +148,14 @@ def find_device(
         return images.device if parameter is None else parameter.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    # An empty tensor resolves "cuda" to a device with its number.
-    requested = torch.empty(0, device=device).device
+    try:
+        # An empty tensor resolves "cuda" to a device with its number.
+        requested = torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(
+            f"device: expected auto, cpu, or a device of this machine; got {device!r} "
+            f"({str(error).splitlines()[0]})"
+        ) from error
     if parameter is not None and parameter.device != requested:
         raise ValueError(
             f"device: expected that of the model, {parameter.device}, got {requested}; "

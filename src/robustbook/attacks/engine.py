@@ -209,7 +209,7 @@ def run_attack(
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
     check_count("offset", settings.offset, minimum=0)
-    clean = check_images(images, planes=False, half=False, outside="warn")
+    clean = check_images(images, planes=False, half=False)
     truth = None
     if labels is not None:
         truth = check_labels("labels", labels, length=len(clean))

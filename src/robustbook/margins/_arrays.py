@@ -4,7 +4,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from robustbook._checks.arguments import ArrayLike, as_real, as_tensor
+from robustbook._checks.arguments import (
+    ArrayLike,
+    as_real,
+    as_tensor,
+    check_non_negative,
+)
 
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -34,6 +39,19 @@ def check_vector(
             f"index {index}"
         )
     return vector
+
+
+def check_radius(eps: float, margins: Vector) -> float:
+    """Return the ε of margins; 8 for 8/255 is refused where margins are of pixels."""
+    limit = check_non_negative("eps", eps)
+    largest = margins[np.isfinite(margins)].max(initial=0)
+    if largest <= 1 < limit:
+        raise ValueError(
+            f"eps: expected the unit of the margins, the largest of which is "
+            f"{largest:g}; got {limit:g}; for {limit:g} of 255 levels pass "
+            f"{limit:g}/255"
+        )
+    return limit
 
 
 def check_flags(name: str, value: ArrayLike, *, length: int) -> Flags:
