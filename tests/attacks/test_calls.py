@@ -277,5 +277,5 @@ def test_a_bound_in_levels_of_255_is_refused_with_a_remedy(digits, attack):
     with pytest.raises(ValueError, match="for 8 of 255 levels pass 8/255"):
         attack(*digits[:2], eps=8)
     if attack is pgd:
-        with pytest.raises(ValueError, match="step_size: .* pass 2/255"):
+        with pytest.raises(ValueError, match=r"step_size: .* pass 2/255"):
             pgd(*digits[:2], eps=0.1, step_size=2)

@@ -46,22 +46,6 @@ def ask_model(model: Model, images: Tensor) -> Tensor:
     return check_model_logits(logits, len(images))
 
 
-def model_answers(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits (n, K), and the gradient of a mixture of them by the images.
-
-    The gradient, zero if there is none, tells models with the same logits apart.
-    """
-    inputs = images.detach().clone().requires_grad_()
-    with torch.enable_grad():
-        logits = model(inputs)
-        mixture = torch.cos(torch.arange(logits.shape[1], device=logits.device) + 1.0)
-        total = (logits @ mixture.to(logits)).sum()
-    gradients = torch.zeros_like(inputs)
-    if total.requires_grad:
-        (gradients,) = torch.autograd.grad(total, inputs, materialize_grads=True)
-    return logits.detach(), gradients
-
-
 def check_is_tensor(output: object) -> Tensor:
     """Return the output of a model if it is a tensor; else say how to get one."""
     if isinstance(output, Tensor):

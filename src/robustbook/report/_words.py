@@ -122,12 +122,12 @@ def eps_in_words(eps: float) -> str:
 def calibration(estimates: Estimates, name: str | None) -> str:
     """Return how the estimates of the accuracy were calibrated; "" without any."""
     for estimate in estimates.values():
-        found = estimate.calibration
-        low, high = map(infinite, found.interval)
-        of_data = f" of {name}" if name else ""
+        calibrated = estimate.calibration
+        low, high = map(infinite, calibrated.interval)
+        count, of_data = calibrated.num_samples, f" of {name}" if name else ""
         return (
-            f"on {found.num_samples} labeled images{of_data}, none of them measured: "
-            f"β = {infinite(found.beta)} ({low} to {high})"
+            f"on {count} labeled images{of_data}, none of them measured: "
+            f"β = {infinite(calibrated.beta)} ({low} to {high})"
         )
     return ""
 
@@ -145,15 +145,15 @@ def true_accuracies(lenses: ThreeLenses) -> dict[str, Share]:
 def estimates(lenses: ThreeLenses, accuracies: Estimates) -> dict[str, Any]:
     """Return the estimates, the true accuracies and the calibration as numbers."""
     true = true_accuracies(lenses)
-    found = next(iter(accuracies.values())).calibration
+    calibrated = next(iter(accuracies.values())).calibration
     names = "beta", "interval", "num_samples", "cross_entropy"
     shifts = {
-        shift: {field.name: getattr(one, field.name) for field in fields(Estimate)}
+        shift: {part.name: getattr(estimate, part.name) for part in fields(Estimate)}
         | {"accuracy": true[shift].value if true else None}
-        for shift, one in accuracies.items()
+        for shift, estimate in accuracies.items()
     }
     return {
-        "calibration": {name: getattr(found, name) for name in names},
+        "calibration": {name: getattr(calibrated, name) for name in names},
         "shifts": shifts,
     }
 
