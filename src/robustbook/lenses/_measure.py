@@ -256,7 +256,7 @@ def _assembled(
             sigma=sigma, method="monte_carlo", **tensors[AVERAGE_CASE]
         )
     if INPUT_MARGIN in tensors:
-        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])  # type: ignore[arg-type]
+        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])
     if shifted:
         unchanged = shifted[_result.ADVERSARIAL].argmax(dim=1) == predicted
     robust = partial(_result.robust_share, unchanged, drawn, margins, settings.eps)

@@ -44,7 +44,7 @@ class Search:
         if refine_steps and len(harder):
             part, goal = self.batch[harder], target[harder]
             images = run_fab(part, goal, norm=self.norm, steps=refine_steps)
-            self._offer(images, harder, bisections=HALVINGS)
+            self._keep_smaller(images, harder, bisections=HALVINGS)
         failed = torch.isinf(self.sizes).nonzero()[:, 0]
         if len(failed):
             self._try_lines(failed, bisections)
@@ -64,9 +64,9 @@ class Search:
         by_fmn, by_fab = [], []
         for target in nearest:
             images = run_fmn(batch, target, norm=norm, steps=steps, step_size=LONG_STEP)
-            by_fmn.append(self._offer(images, everywhere))
+            by_fmn.append(self._keep_smaller(images, everywhere))
             images = run_fab(batch, target, norm=norm, steps=steps)
-            by_fab.append(self._offer(images, everywhere, bisections=HALVINGS))
+            by_fab.append(self._keep_smaller(images, everywhere, bisections=HALVINGS))
         fmn_sizes, fab_sizes = torch.stack(by_fmn), torch.stack(by_fab)
         # Among equals argmin takes the first: where all failed, the nearest class.
         order = torch.minimum(fmn_sizes, fab_sizes).argmin(dim=0)
@@ -79,7 +79,7 @@ class Search:
         part = self.batch[rows]
         plain = [torch.full_like(part.images, value) for value in (0.0, 0.5, 1.0)]
         for end in (*plain, 1 - part.images):
-            self._offer(end, rows, bisections=bisections)
+            self._keep_smaller(end, rows, bisections=bisections)
 
     def _shorten_by_fmn(self, steps: int, step_size: float) -> None:
         """Run FMN from the best images so far, toward the classes that they are in."""
@@ -93,7 +93,7 @@ class Search:
         images = run_fmn(
             part, goal, norm=self.norm, steps=steps, step_size=step_size, start=start
         )
-        self._offer(images, rows)
+        self._keep_smaller(images, rows)
 
     def _beyond_the_boundary(self, bisections: int) -> Tensor:
         """Shorten the perturbations, then step slightly over the boundary."""
@@ -104,7 +104,9 @@ class Search:
         good = batch.fools(pushed) & shorter
         return torch.where(batch.column(good), pushed, shortened)
 
-    def _offer(self, images: Tensor, rows: Tensor, *, bisections: int = 0) -> Tensor:
+    def _keep_smaller(
+        self, images: Tensor, rows: Tensor, *, bisections: int = 0
+    ) -> Tensor:
         """Keep smaller perturbations; return all sizes, ``inf`` where one failed."""
         part = self.batch[rows]
         images = part.bisect(part.inside(images), steps=bisections)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from robustbook._comparison import paired_means
 from robustbook._intervals import Estimate, normal_quantile
 from robustbook.agreement import PairedAccuracy
 from robustbook.lenses import Share, ThreeLenses
@@ -274,9 +275,8 @@ def agreement_sentence(lenses: ThreeLenses) -> str:
 def _differ(lenses: ThreeLenses, shift: str, other: str) -> bool:
     """Return whether two agreements differ significantly, in a paired comparison."""
     a, b = (lenses.agreements[name].per_sample for name in (shift, other))
-    difference = a - b
-    error = float(difference.std(correction=1)) / math.sqrt(len(difference))
-    return abs(float(difference.mean())) > Z * error
+    low, high = paired_means(a, b).interval
+    return not low <= 0 <= high
 
 
 def average_sentence(lenses: ThreeLenses) -> str:
