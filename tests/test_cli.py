@@ -340,14 +340,14 @@ def test_bad_logits(score, tmp_path, name, write, message, which):
     ("name", "write", "message"),
     [
         ("bad.npy", bad_npy(np.zeros(7, dtype=int)), "(7,)"),
-        ("bad.npy", bad_npy(np.zeros(200)), "float64"),
+        ("bad.npy", bad_npy(np.full(200, True)), "bool"),
         ("bad.npy", bad_npy(np.full(200, 4)), "4"),
         ("bad.npy", bad_npy(np.full(200, -1)), "-1"),
-        ("bad.csv", bad_text("1\n0.5\n"), "class numbers, got 0.5 at sample 1"),
-        ("bad.csv", bad_text("1\ninf\n"), "class numbers, got inf at sample 1"),
-        ("bad.csv", bad_text("1\n1e30\n"), "class numbers, got 1e+30 at sample 1"),
+        ("bad.csv", bad_text("1\n0.5\n"), "expected integer labels, got 0.5 among"),
+        ("bad.csv", bad_text("1\ninf\n"), "expected integer labels, got inf among"),
+        ("bad.csv", bad_text("1\n1e30\n"), "expected integer labels, got 1e+30 am"),
         ("bad.csv", bad_text("1,2\n3,4\n"), "one column of labels, got 2"),
-        ("bad.csv", bad_text("1\nnan\n"), "class numbers, got nan at sample 1"),
+        ("bad.csv", bad_text("1\nnan\n"), "expected integer labels, got nan among"),
     ],
 )
 @pytest.mark.usefixtures("files")

@@ -74,7 +74,7 @@ def _read_npz(path: Path, key: str | None, default: str) -> Array:
 
 
 def read_labels(path: Path, *, key: str | None = None) -> Array:
-    """Read integer labels, shape (N,); a .csv file has one column, or one row."""
+    """Read labels, shape (N,); a .csv file has one column, or one row."""
     labels = read_array(path, key=key, default="labels")
     if path.suffix.lower() != ".csv":
         return labels
@@ -82,15 +82,7 @@ def read_labels(path: Path, *, key: str | None = None) -> Array:
         raise FileError(
             f"{path}: expected one column of labels, got {labels.shape[1]} columns"
         )
-    labels = labels.ravel()
-    # NaN fails both comparisons. A float64 holds integers up to 2**53 exactly.
-    integral = (labels == np.trunc(labels)) & (np.abs(labels) <= 2**53)
-    if not integral.all():
-        index = int(np.flatnonzero(~integral)[0])
-        raise FileError(
-            f"{path}: expected class numbers, got {labels[index]} at sample {index}"
-        )
-    return labels.astype(np.int64)
+    return labels.ravel()
 
 
 def _read_csv(path: Path) -> Array:

@@ -177,7 +177,11 @@ def test_numpy_double_one_image_and_inference_mode(ten):
         ({"bisections": 1.5}, TypeError, "bisections: expected an integer"),
         ({"norm": "l1"}, ValueError, "norm: expected one of linf, l2"),
         ({"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
-        ({"labels": torch.zeros(3)}, TypeError, "labels: expected integer labels"),
+        (
+            {"labels": torch.full((3,), 0.5)},
+            TypeError,
+            "labels: expected integer labels",
+        ),
         ({"images": torch.zeros(2, 4).long()}, TypeError, "expected float32"),
         ({"images": "ab"}, TypeError, "images: expected a torch tensor"),
     ],

@@ -278,10 +278,14 @@ def check_choice(name: str, value: Any, choices: Iterable[str], *, of: str = "")
 def check_labels(
     name: str, value: Any, *, length: int, num_classes: int | None = None
 ) -> Tensor:
-    """Return `value` as int64 labels of shape (length,)."""
+    """Return `value` as int64 labels of shape (length,); 2.0 counts as 2."""
     labels = as_tensor(name, value)
-    if labels.dtype not in _INTEGERS:
+    if labels.dtype not in (*_INTEGERS, *DTYPES):
         raise TypeError(f"{name}: expected integer labels, got dtype {labels.dtype}")
+    fractional = labels != labels.long()  # NaN and infinity, too
+    if bool(fractional.any()):
+        entry = float(labels[fractional][0])
+        raise TypeError(f"{name}: expected integer labels, got {entry:g} among them")
     if labels.shape != (length,):
         raise ValueError(
             f"{name}: expected shape ({length},), one label a sample, got "

@@ -23,9 +23,11 @@ from robustbook._checks.arguments import (
     check_logits,
 )
 from robustbook._checks.images import check_images
-from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
+from robustbook.attacks._result import NORMS, AttackResult
+from robustbook.attacks._result import Norm as Norm  # for margins, as distances
+from robustbook.attacks._result import distances as distances
 
-__all__ = ["ArrayLike", "Batch", "Norm", "Settings", "distances", "run_attack"]
+__all__ = ["ArrayLike", "Batch", "Settings", "run_attack"]
 
 
 class _Isolated(torch.autograd.Function):
