@@ -38,6 +38,8 @@ def test_torch_numpy_and_precision_agree(problem, dtype):
     tensors = (torch.as_tensor(clean, dtype=dtype), torch.as_tensor(shifted).to(dtype))
     assert same_answer_rate(*tensors) == same_answer_rate(clean, shifted)
     assert accuracy(tensors[0], torch.as_tensor(labels)) == accuracy(clean, labels)
+    # Labels of a CSV file are often floats.
+    assert accuracy(clean, labels.astype(float)) == accuracy(clean, labels)
 
 
 def test_the_result_is_a_plain_float_and_labels_may_be_unsigned():
@@ -51,7 +53,7 @@ def test_the_result_is_a_plain_float_and_labels_may_be_unsigned():
     [
         (np.zeros(3), np.zeros(3, int), ValueError, "logits.*shape.*N, K"),
         (np.eye(2), np.zeros(3, int), ValueError, r"labels.*\(2,\).*\(3,\)"),
-        (np.eye(2), np.zeros(2), TypeError, "labels.*integer"),
+        (np.eye(2), np.full(2, 0.5), TypeError, "labels.*integer"),
         (np.eye(2), np.array([0, 2]), ValueError, "labels.*0 to 1.*2"),
         (np.eye(2), np.array([-1, 0]), ValueError, "labels.*0 to 1.*-1"),
     ],

@@ -7,6 +7,7 @@ import torch
 from matplotlib.figure import Figure
 
 from robustbook import style
+from robustbook.style import _looks
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +85,7 @@ def test_models_that_share_a_figure_differ(dataset, of):
 def test_a_model_keeps_its_look_over_data_sets_and_seeds(look, names):
     for name in names.split():
         assert style.color_of(name) == style.COLORS[look]
-        assert style.marker_of(name) == style.MARKERS[look]
+        assert style.marker_of(name) == _looks.MARKERS[look]
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
@@ -95,8 +96,8 @@ def test_unknown_names_are_refused_with_the_known_ones():
 
 
 def test_every_model_has_color_marker_and_a_short_label():
-    assert set(style.LABELS) <= set(style.MARKERS)
-    assert max(map(len, style.LABELS.values())) < 20
+    assert set(_looks.LABELS) <= set(_looks.MARKERS)
+    assert max(map(len, _looks.LABELS.values())) < 20
 
 
 def test_band_may_be_wider_above_than_below():

@@ -172,7 +172,7 @@ def sentences(*labels):
         (lambda: levenshtein_edits(["a"], 1.0), TypeError, "edits: .* integer"),
         (lambda: amplify(["a"], torch.tensor([2]), 1), ValueError, "from 0 to 1"),
         (lambda: amplify(["a"], torch.tensor([1, 0]), 1), ValueError, r"shape \(1,\)"),
-        (lambda: amplify(["a"], torch.tensor([1.0]), 1), TypeError, "integer labels"),
+        (lambda: amplify(["a"], torch.tensor([0.5]), 1), TypeError, "integer labels"),
         (lambda: contradict(["a"], LABELS[:1], 1, how="-"), ValueError, "how: .* '-'"),
         (lambda: sentence_features("one"), TypeError, "one string"),
         (lambda: SentenceClassifier(width=0), ValueError, "width"),

@@ -4,13 +4,11 @@ Pickled objects are never loaded, since they could run code. A .npy file stays o
 arrays of other files have a limit, since a small .npz file can unpack to a huge array.
 """
 
-import math
-import os
 import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +17,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-#: Environment variable with the size of the largest array that is loaded, in GiB.
-LIMIT: Final = "ROBUSTBOOK_LARGEST_ARRAY"
-_DEFAULT_LIMIT: Final = "2"
+#: Size of the largest array that is read from a .npz or .csv file, in GiB.
+LARGEST: Final = 4
 
 
 class FileError(ValueError):
@@ -35,21 +32,21 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
     line. `key` is the array's name in a .npz file, `default` the name that is looked
     for in one with several arrays if there is no key. Errors are a FileError.
     """
-    suffix = path.suffix.lower()
-    if suffix not in (".npy", ".npz", ".csv"):
-        raise FileError(
-            f"{path}: expected a file that ends in .npy, .npz or .csv; "
-            'write one with numpy.save("logits.npy", logits)'
-        )
     with _readable(path):
-        if suffix == ".csv":
-            return _read_csv(path)
-        if suffix == ".npz":
-            array = _read_npz(path, key, default)
-        else:
-            with path.open("rb") as file:
-                _check_header(path, file.read(12))
-            array = np.lib.format.open_memmap(path, mode="r")
+        match path.suffix.lower():
+            case ".csv":
+                array = _read_csv(path)
+            case ".npz":
+                array = _read_npz(path, key, default)
+            case ".npy":
+                with path.open("rb") as file:
+                    _check_header(path, file.read(12))
+                array = np.lib.format.open_memmap(path, mode="r")
+            case _:
+                raise FileError(
+                    f"{path}: expected a file that ends in .npy, .npz or .csv; "
+                    'write one with numpy.save("logits.npy", logits)'
+                )
     if array.dtype.kind not in "biufc":
         raise FileError(f"{path}: expected numbers, got dtype {array.dtype}")
     return array
@@ -82,7 +79,7 @@ def _read_npz(path: Path, key: str | None, default: str) -> Array:
 
 
 def read_labels(path: Path, *, key: str | None = None) -> Array:
-    """Read integer labels, shape (N,); a .csv file has one column, or one row."""
+    """Read labels, shape (N,); a .csv file has one column, or one row."""
     labels = read_array(path, key=key, default="labels")
     if path.suffix.lower() != ".csv":
         return labels
@@ -90,31 +87,24 @@ def read_labels(path: Path, *, key: str | None = None) -> Array:
         raise FileError(
             f"{path}: expected one column of labels, got {labels.shape[1]} columns"
         )
-    labels = labels.ravel()
-    # NaN fails both comparisons. A float64 holds integers up to 2**53 exactly.
-    integral = (labels == np.trunc(labels)) & (np.abs(labels) <= 2**53)
-    if not integral.all():
-        index = int(np.flatnonzero(~integral)[0])
-        raise FileError(
-            f"{path}: expected class numbers, got {labels[index]} at sample {index}"
-        )
-    return labels.astype(np.int64)
+    return labels.ravel()
 
 
 def _read_csv(path: Path) -> Array:
     _check_size(path, path.stat().st_size)
-    with path.open(encoding="utf-8-sig") as file:
-        line = next((line for line in file if line.strip()), "")
-        cells = [cell.strip().strip('"') for cell in line.split(",")]
-        if not line:
-            raise FileError(f"{path}: the file is empty")
-        if cells[0] == "" and len(cells) > 1:
-            raise FileError(
-                f"{path}: its first column has no name, so it looks like row numbers; "
-                "write the file without them (in pandas, to_csv(index=False))"
-            )
-        header = not any(map(_is_number, cells))
-        lines = [text for text in ([] if header else [line]) + [*file] if text.strip()]
+    text = path.read_text(encoding="utf-8-sig")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise FileError(f"{path}: the file is empty")
+    head = lines[0]
+    cells = [cell.strip().strip('"') for cell in head.split(",")]
+    if cells[0] == "" and len(cells) > 1:
+        raise FileError(
+            f"{path}: its first column has no name, so it looks like row numbers; "
+            "write the file without them (in pandas, to_csv(index=False))"
+        )
+    if not any(map(_is_number, cells)):
+        del lines[0]
     if not lines:
         raise FileError(f"{path}: a header line and no rows")
     try:
@@ -128,11 +118,11 @@ def _read_csv(path: Path) -> Array:
             "(not counting a header or blank lines)"
         ) from error
     # pandas calls columns without names 0, 1, 2, ..., other programs 1, 2, 3, ...
-    counts = array[0] - np.arange(len(array[0]))
-    numbered = len(counts) > 1 and bool((counts == counts[0]).all())
-    if numbered and counts[0] in (0, 1) and (array[1:2] % 1).any():
+    numbers = np.arange(array.shape[1])
+    numbered = any(np.array_equal(array[0], numbers + start) for start in (0, 1))
+    if numbered and len(numbers) > 1 and (array[1:2] % 1).any():
         warnings.warn(
-            f"{path}: its first line, {line.strip():.40}, is taken for the numbers of "
+            f"{path}: its first line, {head.strip():.40}, is taken for the numbers of "
             "the columns and left out; if it is a sample, put a line of names above it",
             UserWarning,
             stacklevel=3,
@@ -142,11 +132,10 @@ def _read_csv(path: Path) -> Array:
 
 
 def _is_number(cell: str) -> bool:
-    try:
+    with suppress(ValueError):
         float(cell)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _check_header(path: Path, start: bytes) -> None:
@@ -160,17 +149,10 @@ def _check_header(path: Path, start: bytes) -> None:
 
 
 def _check_size(path: Path, size: int) -> None:
-    text = os.environ.get(LIMIT, "").strip() or _DEFAULT_LIMIT
-    try:
-        limit = float(text)
-    except ValueError:
-        limit = math.nan
-    if not limit > 0:
-        raise FileError(f"{LIMIT}: expected a number of GiB, such as 8, got {text!r}")
-    if size > limit * 2**30:
+    if size > LARGEST * 2**30:
         raise FileError(
-            f"{path}: expected at most {limit:g} GiB, got {size / 2**30:.2g} GiB; to "
-            f"read it, set {LIMIT}={math.ceil(size / 2**30)}"
+            f"{path}: expected at most {LARGEST} GiB, got {size / 2**30:.2g} GiB; save "
+            "larger logits as .npy, larger images as .safetensors"
         )
 
 

@@ -46,10 +46,11 @@ def compare_models(
             of_model[name] = float(hit.double().mean())
         differences[name] = paired_rates(*rates)
     if calibrated_on is not None:
-        found = compare_paired_accuracy(*a, *b, calibrated_on=calibrated_on)
-        for of_model, estimate in zip(scores, (found.first, found.second), strict=True):
+        paired_accuracy = compare_paired_accuracy(*a, *b, calibrated_on=calibrated_on)
+        estimates = paired_accuracy.first, paired_accuracy.second
+        for of_model, estimate in zip(scores, estimates, strict=True):
             of_model["paired_accuracy"] = estimate.value
-        differences["paired_accuracy"] = found
+        differences["paired_accuracy"] = paired_accuracy
     return Comparison((paired.a, paired.b), scores, differences)
 
 

@@ -6,6 +6,7 @@ all processes share.
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import socket
@@ -88,11 +89,13 @@ class Engine:
         process dies, its calls run again; a call that ends every process that runs it
         yields a LostWorkerError. If the scheduler is lost, that is an OSError.
         """
-        waiting = dict(enumerate(calls))
-        with tqdm(total=len(waiting), desc=title, disable=None) as bar:
-            for outcome in self._outcomes(waiting):
-                bar.update()
-                yield outcome
+        outcomes = tqdm(
+            self._outcomes(dict(enumerate(calls))),
+            total=len(calls),
+            desc=title,
+            disable=None,
+        )
+        yield from outcomes
 
     def _outcomes(self, waiting: dict[int, Call]) -> Outcomes:
         if self.here:
@@ -213,8 +216,8 @@ def _outcome(number: int, call: Call) -> tuple[int, Any]:
     except (Exception, SystemExit) as error:
         error.add_note(traceback.format_exc())
         try:
-            # Some libraries have exceptions that cannot be unpickled.
-            pickle.loads(pickle.dumps(error))
+            # Some exceptions of libraries can be pickled but not made again.
+            pickle.dumps(copy.copy(error))
         except Exception:
             return number, RuntimeError(f"{type(error).__name__}: {error}")
         return number, error

@@ -14,6 +14,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional
 
+from robustbook import _defaults as defaults
 from robustbook._checks.arguments import ArrayLike, check_choice, check_count
 from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
@@ -79,7 +80,9 @@ _KINDS: Final[dict[str, tuple[_Corruption, tuple[float, ...]]]] = {
 CORRUPTIONS: Final = tuple(_KINDS)
 
 
-def corrupt(images: ArrayLike, kind: str, *, severity: int = 3) -> Tensor:
+def corrupt(
+    images: ArrayLike, kind: str, *, severity: int = defaults.SEVERITY
+) -> Tensor:
     """Corrupt images in one way.
 
     Source: D. Hendrycks, T. Dietterich, "Benchmarking neural network robustness to

@@ -95,7 +95,7 @@ def test_forty_samples_draw_a_warning():
     [
         (np.eye(3), [0, 1, 3], ValueError, "labels from 0 to 2, got 3"),
         (np.eye(3), [0, 1], ValueError, r"expected shape \(3,\)"),
-        (np.eye(3), [0.0, 1.0, 2.0], TypeError, "expected integer labels"),
+        (np.eye(3), [0.0, 1.0, 2.5], TypeError, "expected integer labels"),
         (np.eye(3)[:1], [0], ValueError, "expected two samples or more"),
         (np.ones((5, 3)), [0, 1, 2, 0, 1], ValueError, "logits that differ"),
         ([[0.0, math.nan]] * 3, [0, 1, 0], ValueError, "finite"),

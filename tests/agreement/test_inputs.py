@@ -48,8 +48,6 @@ BAD_PAIRS = [
     (None, GOOD, TypeError, "logits: expected a torch tensor"),
     (SimpleNamespace(logits=GOOD), GOOD, TypeError, r"pass its \.logits"),
     ({"logits": GOOD}, GOOD, TypeError, r"pass its \['logits'\]"),
-    (np.ma.masked_array([[1.0, 2.0]]), GOOD, TypeError, "masked array"),
-    (GOOD.to_sparse(), GOOD, TypeError, "expected a dense tensor"),
     (GOOD.to(torch.float8_e4m3fn), GOOD, TypeError, "float8"),
     (np.array([["a", "b"]]), GOOD, TypeError, "logits: expected a torch tensor"),
 ]
@@ -83,7 +81,7 @@ def test_bad_logits(function, clean, shifted, error, message):
         ([0.5, 0.5, 0.0], ValueError, "positive.*index 2"),
         ([0.5, 0.75, -0.25], ValueError, "positive.*index 2"),
         ([0.5, 0.5, 0.5], ValueError, "sum to 1, got a sum of 1.5"),
-        ([0.5, math.nan, 0.5], ValueError, "prior: .*NaN at index 1"),
+        ([0.5, math.nan, 0.5], ValueError, "prior: .*nan at index 1"),
         (torch.tensor([True, False, False]), TypeError, "prior: expected real"),
         (torch.ones(3) * 1j, TypeError, "prior: expected real"),
     ],

@@ -165,9 +165,10 @@ def test_training_mode_is_named(digits):
 
 def test_pixels_beyond_the_range_are_named(digits):
     model, images, labels = digits
-    with pytest.warns(UserWarning, match=r"expected pixels in \[0, 1\], got 0 to 2"):
-        result = fgsm(model, images * 2, labels, eps=EPS)
-    assert float(result.adversarial.max()) <= 1
+    with pytest.raises(ValueError, match=r"in \[0, 1\], got 0 to 2; normalization"):
+        fgsm(model, images * 2, labels, eps=EPS)
+    with pytest.raises(ValueError, match="got 0 to 255; divide them by 255"):
+        fgsm(model, images * 255, labels, eps=EPS)
 
 
 def test_zero_gradients_of_dlr_are_named():
@@ -234,6 +235,8 @@ def test_bad_options_of_single_attacks(attack, options, message):
 def test_a_model_on_another_device_is_refused(digits):
     with pytest.raises(ValueError, match=r"got meta; call model.to\(\"meta\"\)"):
         fgsm(*digits[:2], eps=0.1, device="meta")
+    with pytest.raises(ValueError, match="a device of this machine; got 'oak'"):
+        fgsm(*digits[:2], eps=0.1, device="oak")
 
 
 @pytest.mark.parametrize(
@@ -273,3 +276,6 @@ def test_cuda(digits, name):
 def test_a_bound_in_levels_of_255_is_refused_with_a_remedy(digits, attack):
     with pytest.raises(ValueError, match="for 8 of 255 levels pass 8/255"):
         attack(*digits[:2], eps=8)
+    if attack is pgd:
+        with pytest.raises(ValueError, match=r"step_size: .* pass 2/255"):
+            pgd(*digits[:2], eps=0.1, step_size=2)

@@ -97,7 +97,9 @@ def test_smallest(ten):
         smallest(quick, fmn(ten, ten.images, steps=5, norm="l2"))
     with pytest.raises(ValueError, match="expected one norm and shape"):
         smallest(quick, fmn(ten, ten.images[:5], steps=5))
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(TypeError, match="separate arguments, got list"):
+        smallest([quick, slow])
+    with pytest.raises(TypeError, match="got none"):
         smallest()
 
 

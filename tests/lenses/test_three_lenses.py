@@ -170,7 +170,7 @@ def test_shares_of_few_margins_are_unbiased_and_their_intervals_hold():
         withstood = torch.from_numpy(~brittle | missed)
         drawn = torch.from_numpy(random.permutation(300)[:40])
         bounds = torch.from_numpy(np.where(brittle, 0.05, 0.2))[drawn]
-        margins = InputMargins(bounds, bounds, torch.ones(40, dtype=torch.long), "linf")
+        margins = InputMargins(bounds, bounds, "linf")
         share = robust_share(withstood, drawn, margins, 0.1)
         values.append(share.value)
         covered += share.interval[0] <= truth <= share.interval[1]
@@ -427,6 +427,7 @@ def test_invalid_logits_are_refused_at_once(net, twelve):
         ({"skip": ["blur"]}, ValueError, "skip: expected one or two of .*; got 'blur'"),
         ({"skip": 3}, ValueError, "skip: expected names of lenses, got 3"),
         ({"eps": 8}, ValueError, "eps: .* pass 8/255"),
+        ({"sigma": 25}, ValueError, "sigma: .* pass 25/255"),
         ({"model": 3}, TypeError, "callable"),
         ({"model": lambda images: images}, ValueError, "logits of shape"),
         ({"model": nn.Linear}, TypeError, "got the class Linear; call it"),

@@ -182,6 +182,7 @@ def test_stratified_sample_measures_right_predictions_once():
         ({"input_margin": [0.1, -1.0]}, ValueError, "at least 0"),
         ({"indices": [0], "input_margin": [0.1]}, ValueError, "at least two measured"),
         ({"eps": -0.1}, ValueError, "eps: expected"),
+        ({"eps": 8}, ValueError, "for 8 of 255 levels pass 8/255"),
         ({"alpha": 1.1}, ValueError, "alpha: expected"),
         ({"folds": 1}, ValueError, "folds: expected at least 2"),
         ({"level": 0.0}, ValueError, "level: expected"),

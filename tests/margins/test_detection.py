@@ -157,6 +157,7 @@ def test_infinite_margins_are_robust_and_one_brittle_decision_is_enough():
         ([0.1, 0.2], 0.05, {}, "got only robust ones at 0.05; .* from 0.1 to 0.2"),
         ([0.1, 0.2], 0.2, {}, "got only brittle ones at 0.2"),
         ([0.1, 0.2], -1.0, {}, "eps: expected"),
+        ([0.1, 0.2], 8, {}, "the largest of which is 0.2; got 8; .* pass 8/255"),
         ([-0.1, 0.2], 0.1, {}, "input_margin: expected numbers of at least 0"),
         ([0.1, 0.2, 0.3], 0.1, {}, "expected 2 numbers, got 3"),
         ([0.1, 0.2], 0.1, {"resamples": 10}, "resamples: expected at least 100"),

@@ -49,7 +49,6 @@ def test_attributes_of_the_result(digits, measured, norm):
     moved = (result.adversarial - images).double().flatten(1)
     size = torch.linalg.vector_norm(moved, ord=2 if norm == "l2" else torch.inf, dim=1)
     torch.testing.assert_close(result.margins, size)
-    assert set(result.attack) <= {"fmn", "fab", "fmn+fmn", "fab+fmn"}
     assert not bool(result.failed.any())
 
 
@@ -83,7 +82,6 @@ def test_more_effort_finds_less(digits, measured):
     model, images, _ = digits
     quick = input_margin(model, images[:20], targets=1, steps=3, refine_steps=0)
     assert float(measured.margins.mean()) < float(quick.margins.mean()) * 0.99
-    assert set(quick.attack) <= {"fmn", "fab"}
 
 
 def test_labels_put_zero_where_the_model_is_wrong(digits):
@@ -97,7 +95,6 @@ def test_labels_put_zero_where_the_model_is_wrong(digits):
     result = input_margin(model, images, shifted, **options)
     assert bool((result.margins[wrong] == 0).all())
     assert torch.equal(result.adversarial[wrong], images[wrong])
-    assert {result.attack[i] for i in wrong.nonzero()[:, 0].tolist()} == {"none"}
     plain = input_margin(model, images, **options)
     assert bool((plain.margins > 0).all())
     torch.testing.assert_close(
@@ -116,7 +113,6 @@ def test_failure_is_infinite_never_zero():
     result = input_margin(constant, images)
     assert bool(torch.isinf(result.margins).all())
     assert bool(result.failed.all())
-    assert result.attack == ["none"] * 4
     assert torch.equal(result.adversarial, images)
 
 
@@ -133,7 +129,6 @@ def test_vanishing_gradients_do_not_stop_it():
     assert bool(torch.isinf(fab(saturated, images).norms[2]))
     result = input_margin(saturated, images)
     np.testing.assert_allclose(result.margins, [0.1, 0.2, 0.3], rtol=0.01)
-    assert result.attack[2].startswith("line")
 
 
 def test_random_models_are_seeded(digits):
@@ -182,7 +177,11 @@ def test_numpy_double_one_image_and_inference_mode(ten):
         ({"bisections": 1.5}, TypeError, "bisections: expected an integer"),
         ({"norm": "l1"}, ValueError, "norm: expected one of linf, l2"),
         ({"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
-        ({"labels": torch.zeros(3)}, TypeError, "labels: expected integer labels"),
+        (
+            {"labels": torch.full((3,), 0.5)},
+            TypeError,
+            "labels: expected integer labels",
+        ),
         ({"images": torch.zeros(2, 4).long()}, TypeError, "expected float32"),
         ({"images": "ab"}, TypeError, "images: expected a torch tensor"),
     ],

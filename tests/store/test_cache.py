@@ -16,7 +16,7 @@ from robustbook._store.cache import (
     cache_directory,
     deadline,
     earlier_work,
-    passing_by,
+    without_waiting,
 )
 
 #: The code is the same, unless a test is about it.
@@ -133,7 +133,7 @@ def test_of_two_processes_one_computes_and_one_waits(tmp_path):
         assert slow.started.wait(10)
         second = pool.submit(cached_arrays, {"eps": 1}, idle, directory=tmp_path)
         # Who passes by goes on with what nobody computes.
-        with passing_by():
+        with without_waiting():
             cached_arrays({"eps": 2}, Counting(), directory=tmp_path)
             with pytest.raises(BusyError, match="another process"):
                 cached_arrays({"eps": 1}, idle, directory=tmp_path)
@@ -154,13 +154,13 @@ def test_a_lock_is_released_when_its_process_is_killed(tmp_path):
         [sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE
     )
     assert killed.stdout.readline() == b"at it\n"
-    with passing_by(), pytest.raises(BusyError):
+    with without_waiting(), pytest.raises(BusyError):
         cached_arrays({"eps": 1}, Counting(), directory=tmp_path)
     killed.kill()
     killed.wait()
     killed.stdout.close()
     compute = Counting(3.0)
-    with passing_by():
+    with without_waiting():
         assert cached_arrays({"eps": 1}, compute, directory=tmp_path)["x"][0] == 3.0
 
 

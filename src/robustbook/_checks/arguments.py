@@ -1,7 +1,7 @@
 """Checks of numbers and arrays.
 
-A message says what was expected, what was got, and how to mend it. No check allocates
-memory of the size of its input.
+A message says what was expected, what was got, and how to mend it. No check of logits
+allocates memory of the size of its input.
 """
 
 import math
@@ -32,17 +32,7 @@ ArrayLike = Tensor | npt.ArrayLike
 def as_tensor(name: str, value: Any) -> Tensor:
     """Turn a tensor, NumPy array or nested list into a detached tensor."""
     if isinstance(value, Tensor):
-        if value.layout != torch.strided:
-            raise TypeError(
-                f"{name}: expected a dense tensor, got layout {value.layout}; pass "
-                f"`{name}.to_dense()`"
-            )
         return value.detach()
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name}: expected plain numbers, got a masked array; leave out the masked "
-            f"samples or fill them"
-        )
     try:
         # Lists become float64; torch.as_tensor would round them to float32.
         array = np.asarray(value)
@@ -80,7 +70,7 @@ def as_real(name: str, value: Any) -> Tensor:
 
 
 def check_logits(
-    name: str, value: Any, *, min_classes: int = 2, empty: bool = False, start: int = 0
+    name: str, value: Any, *, empty: bool = False, start: int = 0
 ) -> Tensor:
     """Return `value` as an (N, K) tensor of finite real logits; integers as float64.
 
@@ -110,9 +100,9 @@ def check_logits(
             f"{name}: expected shape (N, K), samples by classes, with at least one "
             f"sample, got {tuple(logits.shape)}{remedy}"
         )
-    if logits.shape[1] < min_classes:
+    if logits.shape[1] < 2:
         raise ValueError(
-            f"{name}: expected at least {min_classes} classes, got shape "
+            f"{name}: expected at least 2 classes, got shape "
             f"{tuple(logits.shape)}; for a single binary score z pass the two "
             f"logits (0, z)"
         )
@@ -196,10 +186,8 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
             f"prior: expected shape ({num_classes},), one probability a class, got "
             f"{tuple(weights.shape)}"
         )
-    if not bool(torch.isfinite(weights).all()):
-        raise ValueError(_first_not_finite("prior", weights))
     lowest, index = weights.min(0)
-    if float(lowest) < 1e-100:
+    if not float(lowest) >= 1e-100:
         raise ValueError(
             f"prior: expected positive probabilities, of at least 1e-100, got "
             f"{float(lowest):g} at index {int(index)}; leave out classes that cannot "
@@ -290,10 +278,14 @@ def check_choice(name: str, value: Any, choices: Iterable[str], *, of: str = "")
 def check_labels(
     name: str, value: Any, *, length: int, num_classes: int | None = None
 ) -> Tensor:
-    """Return `value` as int64 labels of shape (length,)."""
+    """Return `value` as int64 labels of shape (length,); 2.0 counts as 2."""
     labels = as_tensor(name, value)
-    if labels.dtype not in _INTEGERS:
+    if labels.dtype not in (*_INTEGERS, *DTYPES):
         raise TypeError(f"{name}: expected integer labels, got dtype {labels.dtype}")
+    fractional = labels != labels.long()  # NaN and infinity, too
+    if bool(fractional.any()):
+        entry = float(labels[fractional][0])
+        raise TypeError(f"{name}: expected integer labels, got {entry:g} among them")
     if labels.shape != (length,):
         raise ValueError(
             f"{name}: expected shape ({length},), one label a sample, got "
@@ -323,32 +315,39 @@ def check_real(name: str, value: Any) -> float:
     return number
 
 
-def check_feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Tensor]:
-    """Return two sets of features in one space, not necessarily paired, as float64."""
-    sets = []
-    for name, value in (("features", features), ("shifted_features", shifted_features)):
-        values = as_real(name, value)
-        if values.ndim != 2 or 0 in values.shape:
-            raise ValueError(
-                f"{name}: expected shape (N, D), samples by features, both at least 1, "
-                f"got {tuple(values.shape)}; flatten feature maps first: "
-                f"`{name}.flatten(1)`"
-            )
-        if not bool(torch.isfinite(values).all()):
-            raise ValueError(_first_not_finite(name, values))
-        sets.append(values)
-    if sets[0].shape[1] != sets[1].shape[1]:
+def check_features(name: str, value: Any, *, largest: float = LARGEST_LOGIT) -> Tensor:
+    """Return `value` as finite float64 features (N, D); N and D are at least 1."""
+    features = as_real(name, value)
+    if features.ndim != 2 or 0 in features.shape:
         raise ValueError(
-            f"shifted_features: expected {sets[0].shape[1]} features a sample, as "
-            f"features, got {sets[1].shape[1]}"
+            f"{name}: expected shape (N, D), samples by features, both at least 1, "
+            f"got {tuple(features.shape)}; flatten feature maps: {name}.flatten(1)"
         )
-    return sets[0], sets[1]
+    size = float(features.abs().max())
+    if not math.isfinite(size):
+        raise ValueError(_first_not_finite(name, features))
+    if size > largest:
+        raise ValueError(f"{name}: expected features within ±{largest:g}, got {size:g}")
+    return features
+
+
+def check_feature_sets(
+    features: Any, shifted_features: Any, *, largest: float = math.inf
+) -> tuple[Tensor, Tensor]:
+    """Return two sets of features in one space, not necessarily paired, as float64."""
+    first = check_features("features", features, largest=largest)
+    second = check_features("shifted_features", shifted_features, largest=largest)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(
+            f"shifted_features: expected {first.shape[1]} features a sample, as "
+            f"features, got {second.shape[1]}"
+        )
+    return first, second
 
 
 def _first_not_finite(name: str, values: Tensor, start: int = 0) -> str:
     """Return the message for the first NaN or infinity."""
-    row = next(i for i, entries in enumerate(values) if not entries.isfinite().all())
-    index = [int(i) for i in (~values[row].isfinite()).nonzero()[0]]
+    row, *index = (~values.isfinite()).nonzero()[0].tolist()
     entry = float(values[(row, *index)])
     place = (start + row, *index)
     remedy = "remove such samples from both arrays or mend the model"
@@ -359,7 +358,4 @@ def _first_not_finite(name: str, values: Tensor, start: int = 0) -> str:
             "out of both arrays"
         )
     got = "NaN" if math.isnan(entry) else f"{entry}"
-    return (
-        f"{name}: expected finite numbers, got {got} at index "
-        f"{place if index else place[0]}; {remedy}"
-    )
+    return f"{name}: expected finite numbers, got {got} at index {place}; {remedy}"

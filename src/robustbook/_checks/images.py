@@ -1,8 +1,7 @@
 """Checks of images with pixels in [0, 1], and of inputs of any range."""
 
 import math
-import warnings
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -19,13 +18,13 @@ def check_images(
     name: str = "images",
     planes: bool = True,
     half: bool = True,
-    outside: Literal["refuse", "warn", "clip"] = "refuse",
+    clip: bool = False,
 ) -> Tensor:
     """Return images as a tensor with pixels in [0, 1], without a gradient.
 
     Without `planes`, any shape (N, ...) is accepted; without `half`, pixels of 16 bits
-    are refused. `outside` says what happens to pixels outside [0, 1] by more than
-    rounding; "clip" is for layers inside a model, where a batch may be empty.
+    are refused. With `clip`, for layers inside a model, pixels outside [0, 1] are
+    clipped instead of refused, and a batch may be empty.
     """
     images = as_tensor(name, value)
     wanted = (torch.float32, torch.float64)
@@ -35,7 +34,7 @@ def check_images(
             f"{name}: expected {kind} pixels in [0, 1], got dtype {images.dtype}; "
             f"convert them (bytes: {name}.float() / 255)"
         )
-    if images.ndim == 4 and not len(images) and outside == "clip":
+    if images.ndim == 4 and not len(images) and clip:
         return images
     shape = "(N, C, H, W)" if planes else "(N, ...)"
     if images.ndim < 2 or (planes and images.ndim != 4) or 0 in images.shape:
@@ -51,20 +50,14 @@ def check_images(
         )
     if low >= 0 and high <= 1:
         return images
-    if low < -ROUNDING or high > 1 + ROUNDING:
-        shown = f"{name}: expected pixels in [0, 1], got {low:g} to {high:g}"
-        if outside == "refuse":
-            remedy = _NORMALIZATION
-            if low >= 0 and 2 < high <= 255:
-                remedy = "divide them by 255"
-            raise ValueError(f"{shown}; {remedy}")
-        if outside == "warn":
-            message = f"{shown}; they are clipped first ({_NORMALIZATION})"
-            warnings.warn(message, UserWarning, stacklevel=4)
+    if not clip and (low < -ROUNDING or high > 1 + ROUNDING):
+        remedy = "normalization belongs inside the model"
+        if low >= 0 and 2 < high <= 255:
+            remedy = "divide them by 255"
+        raise ValueError(
+            f"{name}: expected pixels in [0, 1], got {low:g} to {high:g}; {remedy}"
+        )
     return images.clamp(0, 1)
-
-
-_NORMALIZATION: Final = "normalization belongs inside the model"
 
 
 def check_inputs(name: str, value: Any) -> Tensor:

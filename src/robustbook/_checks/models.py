@@ -1,10 +1,8 @@
 """Checks of models and of the logits that they return."""
 
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import numpy as np
 import torch
@@ -38,26 +36,14 @@ def ask_model(model: Model, images: Tensor) -> Tensor:
     try:
         logits = model(images.clone())
     except RuntimeError as error:
-        if not _TYPES_DIFFER.search(str(error)):
+        dtype = model_dtype(model)
+        if dtype in (None, images.dtype):
             raise
-        raise TypeError(_type_remedy(model, images, error)) from error
+        raise TypeError(
+            f"images: expected the dtype of the model's parameters, {dtype}, got "
+            f"{images.dtype}; convert the images to it or call model.to({images.dtype})"
+        ) from error
     return check_model_logits(logits, len(images))
-
-
-def model_answers(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return logits (n, K), and the gradient of a mixture of them by the images.
-
-    The gradient, zero if there is none, tells models with the same logits apart.
-    """
-    inputs = images.detach().clone().requires_grad_()
-    with torch.enable_grad():
-        logits = model(inputs)
-        mixture = torch.cos(torch.arange(logits.shape[1], device=logits.device) + 1.0)
-        total = (logits @ mixture.to(logits)).sum()
-    gradients = torch.zeros_like(inputs)
-    if total.requires_grad:
-        (gradients,) = torch.autograd.grad(total, inputs, materialize_grads=True)
-    return logits.detach(), gradients
 
 
 def check_is_tensor(output: object) -> Tensor:
@@ -86,11 +72,6 @@ def check_is_tensor(output: object) -> Tensor:
 def check_model_logits(logits: object, count: int) -> Tensor:
     """Return the output of a model if it has one row of real logits a sample."""
     logits = check_is_tensor(logits)
-    if logits.layout != torch.strided:
-        raise TypeError(
-            f"model: expected dense logits, got layout {logits.layout}; let it return "
-            "logits.to_dense()"
-        )
     if not logits.is_floating_point():
         remedy = "logits.real" if logits.is_complex() else "logits.float()"
         raise TypeError(
@@ -130,23 +111,6 @@ def check_differentiable(logits: Tensor, remedy: str = "") -> None:
         )
 
 
-#: Torch's messages where the dtypes of model and images differ, not their devices.
-_TYPES_DIFFER: Final = re.compile(r"dtype|scalar type|Input type \((?!torch\.cuda)")
-
-
-def _type_remedy(model: Model, images: Tensor, error: Exception) -> str:
-    dtype = model_dtype(model) or images.dtype
-    if dtype == images.dtype:
-        return (
-            f"model: expected a model that takes {images.dtype} images, got {error}; "
-            "convert the images or what the model multiplies them with"
-        )
-    return (
-        f"images: expected the dtype of the model's parameters, {dtype}, got "
-        f"{images.dtype}; convert the images to it or call model.to({images.dtype})"
-    )
-
-
 def model_dtype(model: Model) -> torch.dtype | None:
     """Return the dtype of a module's parameters; None if none is floating-point."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
@@ -168,8 +132,14 @@ def find_device(
         return images.device if parameter is None else parameter.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    # An empty tensor resolves "cuda" to a device with its number.
-    requested = torch.empty(0, device=device).device
+    try:
+        # An empty tensor resolves "cuda" to a device with its number.
+        requested = torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError) as error:
+        raise ValueError(
+            f"device: expected auto, cpu, or a device of this machine; got {device!r} "
+            f"({str(error).splitlines()[0]})"
+        ) from error
     if parameter is not None and parameter.device != requested:
         raise ValueError(
             f"device: expected that of the model, {parameter.device}, got {requested}; "

@@ -11,10 +11,7 @@ import hashlib
 import json
 import math
 import os
-import struct
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -37,10 +34,6 @@ Configuration = Mapping[str, str | int | float | bool | None]
 ENVIRONMENT_VARIABLE: Final = "ROBUSTBOOK_CACHE"
 _KEY: Final = "configuration"
 _RUN: Final = "run"
-#: Errors of numpy, zipfile and zlib for a damaged file: RuntimeError if a flipped bit
-#: declares encryption.
-_DAMAGED: Final = (EOFError, KeyError, OSError, RuntimeError, ValueError)
-_DAMAGED_ARCHIVE: Final = (struct.error, zipfile.BadZipFile, zlib.error)
 
 
 def cache_directory() -> Path:
@@ -63,7 +56,7 @@ def cached_arrays(
     The arrays depend on nothing but the configuration, plain numbers and strings, and
     the code: the modules that compute them (``__name__`` for the caller) and all that
     these import. A damaged file is computed again. If another process is computing the
-    file, this one waits; inside :func:`passing_by`, a BusyError is raised instead.
+    file, this one waits; inside :func:`without_waiting`, a BusyError is raised instead.
     After a :func:`deadline`, nothing is computed and a DeadlineError is raised. A cache
     that cannot be written to is an OSError before anything is computed; a disk that is
     full afterwards is a warning.
@@ -135,7 +128,7 @@ def _read(path: Path, key: str) -> Arrays | None:
             run = {"files": {}, **run, "seconds": float(run["seconds"])}
     except PermissionError:
         raise  # the file exists and may be intact
-    except (*_DAMAGED, *_DAMAGED_ARCHIVE):
+    except Exception:  # numpy, zipfile and zlib raise many kinds for a damaged file
         return None
     for listener in _listeners:
         listener.add(path.name, run)
@@ -149,17 +142,17 @@ class BusyError(RuntimeError):
     """Another process is computing the same arrays."""
 
 
-_passing: ContextVar[bool] = ContextVar("passing", default=False)
+_wait: ContextVar[bool] = ContextVar("wait", default=True)
 
 
 @contextmanager
-def passing_by(passing: bool = True) -> Iterator[None]:
-    """Raise a BusyError instead of waiting for another process."""
-    token = _passing.set(passing)
+def without_waiting(skip: bool = True) -> Iterator[None]:
+    """Raise a BusyError instead of waiting for another process; wait if not `skip`."""
+    token = _wait.set(not skip)
     try:
         yield
     finally:
-        _passing.reset(token)
+        _wait.reset(token)
 
 
 # ---------------------------------------------------------------- deadlines
@@ -195,7 +188,7 @@ def _locked(path: Path) -> Iterator[None]:
 
     lock = FileLock(path.with_suffix(".lock"))
     try:
-        lock.acquire(blocking=not _passing.get())
+        lock.acquire(blocking=_wait.get())
     except Timeout:
         raise BusyError(f"{path}: another process is computing it") from None
     try:

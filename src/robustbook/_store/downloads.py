@@ -43,20 +43,20 @@ def obtain(
     url: str,
     sha256: str,
     cache: Path,
-    first: Path | None = None,
+    preferred: Path | None = None,
     progress: bool = False,
     remedy: str = "try again",
 ) -> Path:
     """Find a public file, or download it, and check its sum.
 
-    The file is looked for as `first`, at `place` in the folder that ROBUSTBOOK_DATA
+    The file is looked for as `preferred`, at `place` in the folder that ROBUSTBOOK_DATA
     names, and in the folder `cache`, where a download is kept. The message after a
     failure uses `name` and `remedy`.
     """
     file = Path(place).name
     folder = data_folder()
     shared = None if folder is None else folder / place
-    for path in (first, shared, cache / file):
+    for path in (preferred, shared, cache / file):
         if path is not None and path.is_file():
             return check_sum(path, sha256)
     with extra("data"), warnings.catch_warnings():
@@ -72,7 +72,7 @@ def obtain(
     except Exception as error:  # pooch passes on whatever requests raises
         looked = [
             f"{ENVIRONMENT_VARIABLE} ({folder or 'not set'})",
-            *(str(path.parent) for path in (first, cache / file) if path is not None),
+            *(str(path.parent) for path in (preferred, cache / file) if path),
         ]
         raise DataUnavailableError(
             f"{name}: {file} was looked for in {', '.join(looked)}, and the download "

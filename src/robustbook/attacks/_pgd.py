@@ -6,7 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_bound, check_count, check_positive
+from robustbook import _defaults as defaults
+from robustbook._checks.arguments import check_bound, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
 from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
@@ -73,7 +74,7 @@ def pgd(
     labels: ArrayLike | None = None,
     *,
     eps: float,
-    steps: int = 40,
+    steps: int = defaults.ATTACK_STEPS,
     step_size: float | None = None,
     norm: Norm = "linf",
     skip_errors: bool = True,
@@ -148,7 +149,7 @@ def pgd(
     check_bound("eps", eps, norm=norm)
     check_count("steps", steps)
     if step_size is not None:
-        check_positive("step_size", step_size)
+        check_bound("step_size", step_size, norm=norm)
     from robustbook.attacks.foolbox_runs import run_pgd
 
     size = 2.5 * eps / steps if step_size is None else step_size

@@ -81,7 +81,7 @@ def smallest(*results: AttackResult) -> AttackResult:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If there is no result, or norms or shapes differ.
 
     Examples
@@ -95,8 +95,11 @@ def smallest(*results: AttackResult) -> AttackResult:
     >>> bool(best.norms[0] <= few.norms[0])
     True
     """
-    if not results:
-        raise ValueError("results: expected at least one AttackResult, got none")
+    if not results or not all(isinstance(one, AttackResult) for one in results):
+        raise TypeError(
+            "results: expected one AttackResult or more as separate arguments, got "
+            f"{', '.join(type(one).__name__ for one in results) or 'none'}"
+        )
     first = results[0]
     adversarial, norms = first.adversarial.clone(), first.norms.clone()
     success = first.success.clone()

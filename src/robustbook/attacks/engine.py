@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -24,9 +23,11 @@ from robustbook._checks.arguments import (
     check_logits,
 )
 from robustbook._checks.images import check_images
-from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
+from robustbook.attacks._result import NORMS, AttackResult
+from robustbook.attacks._result import Norm as Norm  # for margins, as distances
+from robustbook.attacks._result import distances as distances
 
-__all__ = ["ArrayLike", "Batch", "Norm", "Settings", "distances", "run_attack"]
+__all__ = ["ArrayLike", "Batch", "Settings", "run_attack"]
 
 
 class _Isolated(torch.autograd.Function):
@@ -154,39 +155,30 @@ class Batch:
             high = torch.where(fooled, middle, high)
         return closest
 
-    def uniform(self, run: int = 0) -> Tensor:
-        """Draw a number in [-1, 1) per pixel, the same for a sample in any batch."""
-        drawn = self._drawn(run, lambda random, size: random.random(size, np.float32))
-        return (2 * drawn - 1).reshape(self.images.shape)
-
-    def normal(self, run: int = 0, *, extra: int = 0) -> Tensor:
-        """Draw standard normal numbers (n, pixels + extra) in the same way."""
-        return self._drawn(
-            run, lambda random, size: random.standard_normal(size + extra, np.float32)
-        )
-
     def random_points(
         self, norm: Norm, run: int = 0, *, surface: bool = False
     ) -> Tensor:
-        """Draw a point of the unit ball, or of its surface, for each image."""
-        if norm == "linf":
-            points = self.uniform(run).flatten(1)
+        """Draw a point of the unit ball, or of its surface, for each image.
+
+        The points of an image are the same in any batch.
+        """
+        size = self.images[0].numel()
+        # The first n of n + 2 coordinates of a point on the sphere are uniform in the
+        # ball.
+        count = size if surface or norm == "linf" else size + 2
+        drawn = []
+        for index in self.indices.tolist():
+            random = np.random.default_rng([self.seed, run, index])
+            draw = random.random if norm == "linf" else random.standard_normal
+            drawn.append(draw(count, np.float32))
+        points = torch.from_numpy(np.stack(drawn)).to(self.images.device)
+        if norm == "l2":
+            points = nn.functional.normalize(points, dim=1)
+        else:
+            points = 2 * points - 1
             if surface:
                 points = points / points.abs().amax(dim=1, keepdim=True)
-        else:
-            # The first n of n + 2 coordinates of a point on the sphere are uniform in
-            # the ball.
-            drawn = self.normal(run, extra=0 if surface else 2)
-            points = nn.functional.normalize(drawn, dim=1)
-        return points[:, : self.images[0].numel()].reshape(self.images.shape)
-
-    def _drawn(self, run: int, draw: Callable[..., npt.NDArray[np.float32]]) -> Tensor:
-        size = self.images[0].numel()
-        drawn = [
-            draw(np.random.default_rng([self.seed, run, index]), size)
-            for index in self.indices.tolist()
-        ]
-        return torch.from_numpy(np.stack(drawn)).to(self.images.device)
+        return points[:, :size].reshape(self.images.shape)
 
     def ranked_classes(self, targets: int) -> list[Tensor]:
         """Return the most likely other classes on the clean images, best first."""
@@ -209,7 +201,7 @@ def run_attack(
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
     check_count("offset", settings.offset, minimum=0)
-    clean = check_images(images, planes=False, half=False, outside="warn")
+    clean = check_images(images, planes=False, half=False)
     truth = None
     if labels is not None:
         truth = check_labels("labels", labels, length=len(clean))

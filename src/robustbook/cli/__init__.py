@@ -6,6 +6,7 @@ mistyped commands answer at once.
 
 from robustbook.cli import _arrays as _arrays  # score and compare
 from robustbook.cli import _models as _models  # report and data
-from robustbook.cli._app import app, main
+from robustbook.cli._app import app as app  # for the tests
+from robustbook.cli._app import main
 
-__all__ = ["app", "main"]
+__all__ = ["main"]

@@ -254,13 +254,9 @@ def _feature_sets(
     features: ArrayLike, shifted_features: ArrayLike
 ) -> tuple[Tensor, Tensor]:
     """Return two sets of features whose squares can be summed, on one device."""
-    first, second = check_feature_sets(features, shifted_features)
-    for name, values in (("features", first), ("shifted_features", second)):
-        size = float(values.abs().max())
-        if size > LARGEST_LOGIT:
-            raise ValueError(
-                f"{name}: expected features within ±{LARGEST_LOGIT:g}, got {size:g}"
-            )
+    first, second = check_feature_sets(
+        features, shifted_features, largest=LARGEST_LOGIT
+    )
     check_together(("features", "shifted_features"), first, second)
     return first, second
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
-__all__ = ["InteractiveFigure", "hard_decisions_figure", "kernel_figure"]
+__all__ = ["hard_decisions_figure", "kernel_figure"]
 
 #: A page for Colab, which does not draw Vega by itself.
 _COLAB: Final = """\

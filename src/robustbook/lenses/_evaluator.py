@@ -71,7 +71,7 @@ LARGEST_LEAD: Final = 50.0
 
 LOGITS: Final = "logits"
 _SURVIVAL: Final = ("probability", "standard_error", "labels", "calls", "trials")
-_MARGINS: Final = ("margins", "adversarial", "found_by")
+_MARGINS: Final = ("margins", "adversarial")
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from robustbook import _defaults as defaults
 from robustbook._checks.arguments import (
     PROBABILITIES,
+    ArrayLike,
     are_probabilities,
     as_tensor,
     check_count,
@@ -21,7 +22,6 @@ from robustbook._checks.arguments import (
 from robustbook._checks.images import check_images
 from robustbook._checks.models import Model, check_model, find_device
 from robustbook.agreement import posterior_agreement
-from robustbook.attacks.engine import ArrayLike
 from robustbook.average_case import Robustness
 from robustbook.corruptions import CORRUPTIONS
 from robustbook.lenses import _evaluator, _result
@@ -256,7 +256,7 @@ def _assembled(
             sigma=sigma, method="monte_carlo", **tensors[AVERAGE_CASE]
         )
     if INPUT_MARGIN in tensors:
-        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])  # type: ignore[arg-type]
+        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])
     if shifted:
         unchanged = shifted[_result.ADVERSARIAL].argmax(dim=1) == predicted
     robust = partial(_result.robust_share, unchanged, drawn, margins, settings.eps)

@@ -15,7 +15,6 @@ from robustbook._checks.arguments import (
     are_probabilities,
     check_bound,
     check_count,
-    check_positive,
 )
 from robustbook._intervals import Estimate, wilson
 from robustbook.agreement import Agreement
@@ -75,7 +74,7 @@ class Settings:
         checked = {
             "eps": check_bound("eps", self.eps),
             "attack_steps": check_count("attack_steps", self.attack_steps),
-            "sigma": check_positive("sigma", self.sigma),
+            "sigma": check_bound("sigma", self.sigma),
             "noise_samples": check_count("noise_samples", self.noise_samples),
             "corruptions": _check_corruptions(self.corruptions),
             "severity": check_count("severity", self.severity),

@@ -12,7 +12,10 @@ from robustbook.margins._accuracy import (
     estimate_robust_accuracy,
     stratified_sample,
 )
+from robustbook.margins._accuracy import tune_threshold as tune_threshold  # studies
 from robustbook.margins._consistency import Consistency, margin_consistency
+from robustbook.margins._consistency import concordance as concordance
+from robustbook.margins._consistency import ranks as ranks
 from robustbook.margins._detection import Detection, detection_scores
 from robustbook.margins._free import (
     ClassDistances,

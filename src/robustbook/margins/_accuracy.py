@@ -13,7 +13,6 @@ from robustbook._checks.arguments import (
     check_count,
     check_fraction,
     check_level,
-    check_non_negative,
 )
 from robustbook._intervals import Estimate, normal_quantile
 from robustbook.margins._arrays import (
@@ -22,6 +21,7 @@ from robustbook.margins._arrays import (
     Vector,
     check_flags,
     check_indices,
+    check_radius,
     check_vector,
 )
 
@@ -162,7 +162,7 @@ def estimate_robust_accuracy(
     right = check_flags("correct", correct, length=len(scores))
     rows = check_indices("indices", indices, population=len(scores))
     margins = check_vector("input_margin", input_margin, length=len(rows), low=0.0)
-    limit = check_non_negative("eps", eps)
+    limit = check_radius(eps, margins)
     share = check_fraction("alpha", alpha)
     check_count("folds", folds, minimum=2)
     check_count("seed", seed, minimum=0)
@@ -307,7 +307,7 @@ class StratifiedSample:
             If shapes or types do not match, or an entry is NaN.
         """
         margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
-        limit = check_non_negative("eps", eps)
+        limit = check_radius(eps, margins)
         check_level(level)
         robust, strata = margins > limit, self.strata.numpy()
         sizes, count = self.sizes.double().numpy(), self.num_samples

@@ -1,11 +1,15 @@
-"""Checks of one-dimensional arrays and features."""
+"""Checks of one-dimensional arrays."""
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from robustbook._checks.arguments import ArrayLike, as_real, as_tensor, check_logits
+from robustbook._checks.arguments import (
+    ArrayLike,
+    as_real,
+    as_tensor,
+    check_non_negative,
+)
 
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -37,15 +41,17 @@ def check_vector(
     return vector
 
 
-def check_features(value: ArrayLike) -> Tensor:
-    """Return ``value`` as finite float64 features of shape (N, D), on the CPU."""
-    tensor = as_tensor("features", value)
-    if tensor.ndim != 2 or tensor.numel() == 0:
+def check_radius(eps: float, margins: Vector) -> float:
+    """Return the ε of margins; 8 for 8/255 is refused where margins are of pixels."""
+    limit = check_non_negative("eps", eps)
+    largest = margins[np.isfinite(margins)].max(initial=0)
+    if largest <= 1 < limit:
         raise ValueError(
-            f"features: expected shape (N, D) with at least one sample, got "
-            f"{tuple(tensor.shape)}; flatten feature maps: features.flatten(1)"
+            f"eps: expected the unit of the margins, the largest of which is "
+            f"{largest:g}; got {limit:g}; for {limit:g} of 255 levels pass "
+            f"{limit:g}/255"
         )
-    return check_logits("features", tensor, min_classes=1).cpu().double()
+    return limit
 
 
 def check_flags(name: str, value: ArrayLike, *, length: int) -> Flags:

@@ -12,10 +12,15 @@ from robustbook._checks.arguments import (
     ArrayLike,
     check_count,
     check_level,
-    check_non_negative,
 )
 from robustbook._intervals import normal_quantile, wilson
-from robustbook.margins._arrays import Flags, Indices, Vector, check_vector
+from robustbook.margins._arrays import (
+    Flags,
+    Indices,
+    Vector,
+    check_radius,
+    check_vector,
+)
 
 #: Share of brittle decisions that the threshold of the false positive rate flags.
 TPR = 0.95
@@ -112,7 +117,7 @@ def detection_scores(
     check_level(level)
     check_count("resamples", resamples, minimum=100)
     check_count("seed", seed, minimum=0)
-    limit = check_non_negative("eps", eps)
+    limit = check_radius(eps, margins)
     brittle = margins <= limit
     if brittle.all() or not brittle.any():
         raise ValueError(

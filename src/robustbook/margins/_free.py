@@ -12,6 +12,7 @@ from robustbook._checks.arguments import (
     as_tensor,
     check_choice,
     check_count,
+    check_features,
     check_logits,
 )
 from robustbook._checks.images import check_inputs
@@ -86,7 +87,7 @@ def feature_margin(
     >>> feature_margin([[2.0, 0.0]], [[1.0, 0.0], [0.0, 0.0], [0.9, 0.0]]).tolist()
     [2.0]
     """
-    vectors = check_logits("features", features, min_classes=1).double()
+    vectors = check_features("features", features)
     rows = _check_weight(weight).to(vectors.device)
     if rows.shape[1] != vectors.shape[1]:
         raise ValueError(
@@ -177,7 +178,7 @@ def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
 
 
 def _check_weight(weight: ArrayLike) -> Tensor:
-    rows = check_logits("weight", weight, min_classes=1).double()
+    rows = check_features("weight", weight)
     if len(rows) < 2:
         raise ValueError(
             f"weight: expected shape (K, D) with at least two classes, got "

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import as_tensor, check_count
+from robustbook._checks.arguments import check_count
 from robustbook._checks.models import Model
 from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
-from robustbook.margins._recipe import ATTACKS, Search
+from robustbook.margins._recipe import Search
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,26 +19,19 @@ class InputMargins:
     ----------
     margins : Tensor, shape (N,)
         Upper bounds on the distances to the decision boundary, float64, in [0, 1] pixel
-        units. ``inf`` where no attack found another class; 0 where labels were given
-        and the prediction is wrong.
+        units. ``inf`` where neither an attack nor a straight line to black, gray, white
+        or the negative led to another class; 0 where labels were given and the
+        prediction is wrong.
     adversarial : Tensor, shape (N, ...)
         The closest inputs found, in [0, 1], with another prediction; the clean input
         where `margins` is ``inf`` or 0.
-    found_by : Tensor, shape (N,)
-        Which attack found it, int64: an index into `attacks`.
     norm : {"linf", "l2"}
         The norm that `margins` are measured in.
-    attacks : tuple of str
-        "none" (nothing found, or nothing needed), "fmn", "fab", "line" (where both
-        failed: straight to black, gray, white or the negative), and "fmn+fmn",
-        "fab+fmn", "line+fmn" where a last run of FMN shortened the change.
     """
 
     margins: Tensor
     adversarial: Tensor
-    found_by: Tensor
     norm: Norm
-    attacks: tuple[str, ...] = ATTACKS
 
     def __len__(self) -> int:
         """Return N, the number of inputs."""
@@ -49,11 +42,6 @@ class InputMargins:
             f"InputMargins({self.norm}: median {float(self.margins.median()):.3g} of "
             f"{len(self)} inputs, {int(self.failed.sum())} not found)"
         )
-
-    @property
-    def attack(self) -> list[str]:
-        """Name of the attack that found the margin, for each input."""
-        return [self.attacks[index] for index in self.found_by.tolist()]
 
     @property
     def failed(self) -> Tensor:
@@ -135,20 +123,12 @@ def input_margin(
         "refine_steps": check_count("refine_steps", refine_steps, minimum=0),
         "bisections": check_count("bisections", bisections, minimum=0),
     }
-    clean = as_tensor("images", images)
-    with torch.inference_mode(False):
-        found_by = torch.zeros(len(clean) if clean.ndim else 0, dtype=torch.int64)
 
     def perturb(batch: Batch) -> Tensor:
-        search = Search(batch, norm)
-        closest = search.run(**effort)
-        found_by[batch.indices] = search.found_by.cpu()
-        return closest
+        return Search(batch, norm).run(**effort)
 
     settings = Settings(
         "input_margin", norm, batch_size, seed, progress, device, minimal=True
     )
-    result = run_attack(perturb, model, clean, labels, settings)
-    found_by = found_by.to(result.norms.device)
-    found_by[torch.isinf(result.norms)] = 0
-    return InputMargins(result.norms, result.adversarial, found_by, norm)
+    result = run_attack(perturb, model, images, labels, settings)
+    return InputMargins(result.norms, result.adversarial, norm)

@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
-from robustbook._checks.arguments import ArrayLike, check_count
-from robustbook.margins._arrays import check_features, check_vector
+from robustbook._checks.arguments import ArrayLike, check_count, check_features
+from robustbook.margins._arrays import check_vector
 
 LAYERS: Final = 5
 #: Share of the samples that is held out.
@@ -76,7 +76,7 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("width", "epochs", "patience"):
             check_count(name, getattr(self, name))
         check_count("seed", self.seed, minimum=0)
-        inputs = check_features(features).clone()
+        inputs = check_features("features", features).cpu().clone()
         count = len(inputs)
         margins = check_vector("input_margin", input_margin, length=count, low=0.0)
         targets = torch.from_numpy(margins)
@@ -154,7 +154,7 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         if not hasattr(self, "network_"):
             raise NotFittedError("PseudoMargin: expected a fitted model; call fit")
-        inputs = check_features(features)
+        inputs = check_features("features", features).cpu()
         if inputs.shape[1] != len(self._mean):
             raise ValueError(
                 f"features: expected {len(self._mean)} per sample, as in the fit, got "

@@ -13,10 +13,6 @@ from torch import Tensor
 
 from robustbook.attacks.engine import Batch, Norm, distances
 
-#: The attacks that can find a margin, "none" where all failed. The attack after a plus
-#: shortened what the one before it found.
-ATTACKS: Final = ("none", "fmn", "fab", "fmn+fmn", "fab+fmn", "line", "line+fmn")
-
 #: Lengths of FMN's first step: the long one gets closer on most networks.
 LONG_STEP: Final = 10.0
 SHORT_STEP: Final = 1.0
@@ -30,15 +26,13 @@ CANDIDATES: Final = 20
 
 
 class Search:
-    """The smallest perturbations of a batch so far, and the attacks that found them."""
+    """The smallest perturbations of a batch so far."""
 
     def __init__(self, batch: Batch, norm: Norm) -> None:
         self.batch, self.norm = batch, norm
         self.images = batch.images.clone()
-        count, device = len(batch), batch.images.device
-        self.sizes = torch.full((count,), torch.inf, device=device).double()
-        #: Indices into ATTACKS.
-        self.found_by = torch.zeros(count, dtype=torch.int64, device=device)
+        sizes = torch.full((len(batch),), torch.inf, device=batch.images.device)
+        self.sizes = sizes.double()
 
     def run(
         self, *, targets: int, steps: int, refine_steps: int, bisections: int
@@ -50,7 +44,7 @@ class Search:
         if refine_steps and len(harder):
             part, goal = self.batch[harder], target[harder]
             images = run_fab(part, goal, norm=self.norm, steps=refine_steps)
-            self._offer(images, "fab", harder)
+            self._keep_smaller(images, harder, bisections=HALVINGS)
         failed = torch.isinf(self.sizes).nonzero()[:, 0]
         if len(failed):
             self._try_lines(failed, bisections)
@@ -66,12 +60,13 @@ class Search:
 
         batch, norm = self.batch, self.norm
         nearest = nearest_classes(batch, targets, norm)
+        everywhere = torch.arange(len(batch), device=batch.images.device)
         by_fmn, by_fab = [], []
         for target in nearest:
             images = run_fmn(batch, target, norm=norm, steps=steps, step_size=LONG_STEP)
-            by_fmn.append(self._offer(images, "fmn"))
+            by_fmn.append(self._keep_smaller(images, everywhere))
             images = run_fab(batch, target, norm=norm, steps=steps)
-            by_fab.append(self._offer(images, "fab"))
+            by_fab.append(self._keep_smaller(images, everywhere, bisections=HALVINGS))
         fmn_sizes, fab_sizes = torch.stack(by_fmn), torch.stack(by_fab)
         # Among equals argmin takes the first: where all failed, the nearest class.
         order = torch.minimum(fmn_sizes, fab_sizes).argmin(dim=0)
@@ -84,7 +79,7 @@ class Search:
         part = self.batch[rows]
         plain = [torch.full_like(part.images, value) for value in (0.0, 0.5, 1.0)]
         for end in (*plain, 1 - part.images):
-            self._offer(part.bisect(end, steps=bisections), "line", rows)
+            self._keep_smaller(end, rows, bisections=bisections)
 
     def _shorten_by_fmn(self, steps: int, step_size: float) -> None:
         """Run FMN from the best images so far, toward the classes that they are in."""
@@ -98,7 +93,7 @@ class Search:
         images = run_fmn(
             part, goal, norm=self.norm, steps=steps, step_size=step_size, start=start
         )
-        self._offer(images, "+fmn", rows)
+        self._keep_smaller(images, rows)
 
     def _beyond_the_boundary(self, bisections: int) -> Tensor:
         """Shorten the perturbations, then step slightly over the boundary."""
@@ -109,25 +104,17 @@ class Search:
         good = batch.fools(pushed) & shorter
         return torch.where(batch.column(good), pushed, shortened)
 
-    def _offer(self, images: Tensor, attack: str, rows: Tensor | None = None) -> Tensor:
+    def _keep_smaller(
+        self, images: Tensor, rows: Tensor, *, bisections: int = 0
+    ) -> Tensor:
         """Keep smaller perturbations; return all sizes, ``inf`` where one failed."""
-        if rows is None:
-            rows = torch.arange(len(self.batch), device=self.images.device)
         part = self.batch[rows]
-        images = part.inside(images)
-        if attack == "fab":
-            images = part.bisect(images, steps=HALVINGS)
+        images = part.bisect(part.inside(images), steps=bisections)
         sizes = distances(part.images, images, self.norm)
         sizes = torch.where(part.fools(images), sizes, torch.inf)
         better = sizes < self.sizes[rows]
         chosen = rows[better]
         self.images[chosen], self.sizes[chosen] = images[better], sizes[better]
-        names = [attack] * len(chosen)
-        if attack == "+fmn":
-            before = [ATTACKS[index] for index in self.found_by[chosen]]
-            names = [name.removesuffix("+fmn") + attack for name in before]
-        codes = [ATTACKS.index(name) for name in names]
-        self.found_by[chosen] = torch.tensor(codes).to(self.found_by)
         return sizes
 
 

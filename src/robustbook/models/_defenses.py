@@ -59,7 +59,7 @@ def jpeg_compress(
         from PIL import Image
 
     quality = _check_quality(quality)
-    pixels = check_images(images, outside="clip")
+    pixels = check_images(images, clip=True)
     if pixels.shape[1] not in (1, 3):
         raise ValueError(
             "images: expected shape (n, 1, H, W) or (n, 3, H, W), got "

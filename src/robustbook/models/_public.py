@@ -113,7 +113,7 @@ def load_public(name: str, *, directory: Path | str | None = None) -> nn.Module:
         url=entry.url,
         sha256=entry.sha256,
         cache=user_cache("models") / entry.name,
-        first=None if directory is None else Path(directory, place),
+        preferred=None if directory is None else Path(directory, place),
     )
     # A list or a dict around the weights, and DataParallel's prefix, are undone.
     state = torch.load(path, map_location="cpu", weights_only=True)

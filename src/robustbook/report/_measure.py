@@ -22,13 +22,19 @@ from torch import Tensor, nn
 from robustbook._checks.models import (
     check_differentiable,
     check_model_logits,
-    model_answers,
     model_dtype,
 )
 from robustbook._store.cache import cache_directory, cached_arrays, earlier_work
 from robustbook._store.provenance import package_source
 from robustbook._store.sums import model_sum, tensor_sum
-from robustbook.lenses import FEWEST, Settings, Tensors, ThreeLenses, measure_lenses
+from robustbook.lenses import (
+    FEWEST,
+    Settings,
+    Tensors,
+    ThreeLenses,
+    compute_logits,
+    measure_lenses,
+)
 from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
 from robustbook.report._page import Report, image_scores, versions, write_files
@@ -72,7 +78,7 @@ def make(request: Request) -> float:
         source = request.calibration_images(pool, len(images))
         calibrated_on = None
         if lenses.agreements and source is not None:
-            logits = run.logits(source, forecast.batch_size)
+            logits = run.logits(source.images, forecast.batch_size)
             if request.calibrate is not None or bool((logits != logits[:, :1]).any()):
                 calibrated_on = logits, source.labels
     device, positions = run.device, images.positions.tolist()
@@ -107,7 +113,7 @@ class Run:
     """A model with its settings, and a folder that keeps the results of each batch.
 
     The same model, images and options have the same folder. Models are compared by
-    their code and parameters, and by their logits and gradients on some of the images.
+    their name, code and parameters, and by their logits on some of the images.
     """
 
     def __init__(self, request: Request, images: Images, settings: Settings) -> None:
@@ -119,8 +125,9 @@ class Run:
     @cached_property
     def folder(self) -> Path:
         """The folder of the results so far; those of old runs are removed."""
-        answers = model_answers(self.model, sample(self.model, self.images, 16))
-        sums = [model_sum(self.model), *map(tensor_sum, (self.images.images, *answers))]
+        pixels = self.images.images
+        tensors = pixels, self.logits(pixels[:16], 16)
+        sums = [model_sum(self.model), *map(tensor_sum, tensors)]
         options = asdict(
             replace(self.request, out=None, numbers=None, device=self.device)
         )
@@ -171,15 +178,11 @@ class Run:
             progress=progress,
         )
 
-    def logits(self, images: Images, batch_size: int) -> Tensor:
-        """Evaluate the model on images."""
-        with torch.no_grad():
-            # Copies, since some models change their input.
-            batches = (
-                self.model(placed(self.model, rows).clone()).cpu()
-                for rows in torch.split(images.images, batch_size)
-            )
-            return torch.cat([*batches])
+    def logits(self, pixels: Tensor, batch_size: int) -> Tensor:
+        """Return the model's logits, batch by batch."""
+        device = torch.device(self.device)
+        pixels = pixels.to(model_dtype(self.model) or torch.float32)
+        return compute_logits(self.model, pixels, batch_size, device)
 
 
 def check_fit(model: nn.Module, images: Images, name: str) -> None:
@@ -212,14 +215,9 @@ def check_fit(model: nn.Module, images: Images, name: str) -> None:
 
 def sample(model: nn.Module, images: Images, count: int) -> Tensor:
     """Return the first images, where the model is and in its dtype."""
-    return placed(model, images.images[:count])
-
-
-def placed(model: nn.Module, pixels: Tensor) -> Tensor:
-    """Return images where the model is and in its dtype."""
     parameter = next(model.parameters(), torch.empty(0))
     dtype = model_dtype(model) or torch.float32
-    return pixels.to(device=parameter.device, dtype=dtype)
+    return images.images[:count].to(device=parameter.device, dtype=dtype)
 
 
 def _forecast(run: Run, started: float) -> Forecast:

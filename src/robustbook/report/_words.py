@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from robustbook._comparison import paired_means
 from robustbook._intervals import Estimate, normal_quantile
 from robustbook.agreement import PairedAccuracy
 from robustbook.lenses import Share, ThreeLenses
@@ -122,12 +123,12 @@ def eps_in_words(eps: float) -> str:
 def calibration(estimates: Estimates, name: str | None) -> str:
     """Return how the estimates of the accuracy were calibrated; "" without any."""
     for estimate in estimates.values():
-        found = estimate.calibration
-        low, high = map(infinite, found.interval)
-        of_data = f" of {name}" if name else ""
+        calibrated = estimate.calibration
+        low, high = map(infinite, calibrated.interval)
+        count, of_data = calibrated.num_samples, f" of {name}" if name else ""
         return (
-            f"on {found.num_samples} labeled images{of_data}, none of them measured: "
-            f"β = {infinite(found.beta)} ({low} to {high})"
+            f"on {count} labeled images{of_data}, none of them measured: "
+            f"β = {infinite(calibrated.beta)} ({low} to {high})"
         )
     return ""
 
@@ -145,15 +146,15 @@ def true_accuracies(lenses: ThreeLenses) -> dict[str, Share]:
 def estimates(lenses: ThreeLenses, accuracies: Estimates) -> dict[str, Any]:
     """Return the estimates, the true accuracies and the calibration as numbers."""
     true = true_accuracies(lenses)
-    found = next(iter(accuracies.values())).calibration
+    calibrated = next(iter(accuracies.values())).calibration
     names = "beta", "interval", "num_samples", "cross_entropy"
     shifts = {
-        shift: {field.name: getattr(one, field.name) for field in fields(Estimate)}
+        shift: {part.name: getattr(estimate, part.name) for part in fields(Estimate)}
         | {"accuracy": true[shift].value if true else None}
-        for shift, one in accuracies.items()
+        for shift, estimate in accuracies.items()
     }
     return {
-        "calibration": {name: getattr(found, name) for name in names},
+        "calibration": {name: getattr(calibrated, name) for name in names},
         "shifts": shifts,
     }
 
@@ -274,9 +275,8 @@ def agreement_sentence(lenses: ThreeLenses) -> str:
 def _differ(lenses: ThreeLenses, shift: str, other: str) -> bool:
     """Return whether two agreements differ significantly, in a paired comparison."""
     a, b = (lenses.agreements[name].per_sample for name in (shift, other))
-    difference = a - b
-    error = float(difference.std(correction=1)) / math.sqrt(len(difference))
-    return abs(float(difference.mean())) > Z * error
+    low, high = paired_means(a, b).interval
+    return not low <= 0 <= high
 
 
 def average_sentence(lenses: ThreeLenses) -> str:

@@ -25,7 +25,7 @@ from robustbook._store.cache import (
     DeadlineError,
     deadline,
     earlier_work,
-    passing_by,
+    without_waiting,
 )
 from robustbook._store.provenance import fingerprint
 from robustbook.datasets import dataset_spec
@@ -131,7 +131,7 @@ def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
 def _leave_in_cache(part: Callable[[], Any], until: float | None, wait: bool) -> bool:
     """Compute a part before the deadline; False if another run is computing it."""
     try:
-        with suppress(DeadlineError), passing_by(not wait), deadline(until):
+        with suppress(DeadlineError), without_waiting(not wait), deadline(until):
             if until is None or time() < until:
                 part()
     except BusyError:

@@ -6,8 +6,6 @@ when :func:`use_style` or a plot is called.
 
 from robustbook.style._looks import (
     COLORS,
-    LABELS,
-    MARKERS,
     PALETTE,
     color_of,
     label_of,
@@ -18,14 +16,12 @@ from robustbook.style._plots import (
     image_grid,
     image_rows,
     mark_maximum,
-    style_parameters,
     use_style,
 )
+from robustbook.style._plots import style_parameters as style_parameters  # the report
 
 __all__ = [
     "COLORS",
-    "LABELS",
-    "MARKERS",
     "PALETTE",
     "band",
     "color_of",
@@ -34,6 +30,5 @@ __all__ = [
     "label_of",
     "mark_maximum",
     "marker_of",
-    "style_parameters",
     "use_style",
 ]

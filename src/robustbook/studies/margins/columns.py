@@ -10,8 +10,7 @@ import numpy as np
 from scipy.stats import binomtest
 from torch import Tensor
 
-from robustbook.margins import Consistency, detection_scores
-from robustbook.margins.parts import concordance, ranks
+from robustbook.margins import Consistency, concordance, detection_scores, ranks
 from robustbook.studies._statistics import interval_row
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row

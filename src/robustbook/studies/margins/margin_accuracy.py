@@ -12,8 +12,11 @@ import numpy as np
 from scipy.stats import kendalltau, rankdata
 from sklearn.isotonic import IsotonicRegression
 
-from robustbook.margins import estimate_robust_accuracy, stratified_sample
-from robustbook.margins.parts import tune_threshold
+from robustbook.margins import (
+    estimate_robust_accuracy,
+    stratified_sample,
+    tune_threshold,
+)
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.measured import margin_blocks as parts
 from robustbook.studies.margins.measured import measure_block as measure
