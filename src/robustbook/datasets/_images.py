@@ -113,14 +113,12 @@ def read_cifar10(spec: DatasetSpec, split: str) -> Arrays:
             return _read_pictures(place, split)
     numbered = [f"data_batch_{i}" for i in range(1, 6)]
     names = numbered if split == "train" else ["test_batch"]
-    batches = {}
     with tarfile.open(spec.obtain(_ARCHIVE), "r:gz") as archive:
-        for member in archive:
-            name = member.name.rpartition("/")[2]
-            if name in names:
-                stream = archive.extractfile(member)
-                assert stream is not None  # a regular file of the archive
-                batches[name] = _ArraysOnly(stream, encoding="bytes").load()
+        batches = {
+            name: _ArraysOnly(archive.extractfile(member), encoding="bytes").load()
+            for member in archive
+            if (name := member.name.rpartition("/")[2]) in names
+        }
     images = np.concatenate([batches[name][b"data"] for name in names])
     labels = np.concatenate([batches[name][b"labels"] for name in names])
     size = spec.split_sizes[split]
@@ -132,19 +130,17 @@ def _read_pictures(folder: Path, split: str) -> Arrays:
     with extra("data"):
         from PIL import Image
 
-    numbers = range(50) if split == "train" else range(50, 51)
-    batches = []
+    first, last = (0, 50) if split == "train" else (50, 51)
     try:
         labels = np.load(folder / "labels.npy").astype(np.uint8)
-        for number in numbers:
-            with Image.open(folder / f"cifar10_batch_{number}.png") as picture:
-                batches.append(np.asarray(picture).reshape(-1, 32, 32, 3))
-        labels = labels[1000 * numbers.start : 1000 * numbers.stop]
-        images = np.ascontiguousarray(np.concatenate(batches).transpose(0, 3, 1, 2))
+        labels = labels[1000 * first : 1000 * last]
+        files = [folder / f"cifar10_batch_{k}.png" for k in range(first, last)]
+        rows = np.concatenate([np.asarray(Image.open(file)) for file in files])
+        images = rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
         content = images.tobytes() + labels.tobytes()
         if hashlib.sha256(content).hexdigest() != _PICTURES[split]:
             raise ValueError("expected the pixels and labels of the archive")
-    # Files are opened before they are known to be sound: whatever damage raises.
+    # Damaged files are opened before their sum is known, and may raise anything.
     except Exception as error:
         raise DataUnavailableError(
             f"cifar10: {folder}: {error}; put the files back, or fetch the archive "
@@ -153,23 +149,25 @@ def _read_pictures(folder: Path, split: str) -> Arrays:
     return images, labels
 
 
-#: The sums of MNIST's four files, in the order of `_IDX`, then of Fashion-MNIST's.
-_IDX: Final = [
-    f"{stem}-{kind}-ubyte.gz"
-    for stem in ("train", "t10k")
-    for kind in ("images-idx3", "labels-idx1")
-]
-_SUMS: Final = [
-    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-]
-#: Of the archives of PACS at 112 pixels, of the ImageNet pictures, and of USPS.
+#: Files and their sha256; the archives of PACS have pictures of 112 pixels.
+_MNIST_SUMS: Final = """
+train-images-idx3-ubyte.gz 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
+train-labels-idx1-ubyte.gz 3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
+t10k-images-idx3-ubyte.gz 8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
+t10k-labels-idx1-ubyte.gz f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6
+"""
+_FASHION_SUMS: Final = """
+train-images-idx3-ubyte.gz 3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84
+train-labels-idx1-ubyte.gz a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845
+t10k-images-idx3-ubyte.gz 346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073
+t10k-labels-idx1-ubyte.gz 67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5
+"""
+_CIFAR_SUMS: Final = """
+cifar-10-python.tar.gz 6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce
+"""
+_USPS_SUMS: Final = """
+usps.npz f5ec56d3b25ca798a9bc698b87a89eb3d01edb54b3a37126f16124c292f26a0e
+"""
 _PACS_SUMS: Final = """
 photo.tar e96dc49c09f1a9a245f46bf949592696a2908d8435c288a67b2d13608eb82366
 art_painting.tar 530e95428e046ae733b9fe04b21b3f3885ade6b63e77b6615707f2380557b054
@@ -180,15 +178,12 @@ _IMAGENET_SUMS: Final = """
 images.csv b85ae40a1d5d0d95b77d30b8cabec140020a00cbcc9aebc6921b77a270fb743d
 images.tar 89a387c7af3e3dcb34561417191271ad4f1ef00d228e428d03568af0d13ea80e
 """
-_USPS_SUM: Final = "f5ec56d3b25ca798a9bc698b87a89eb3d01edb54b3a37126f16124c292f26a0e"
-_CIFAR_SUM: Final = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
-
 
 _MNIST: Final = DatasetSpec(
     name="mnist",
     image_shape=(1, 28, 28),
     split_sizes={"train": 60000, "test": 10000},
-    files=dict(zip(_IDX, _SUMS[:4], strict=True)),
+    files=sums(_MNIST_SUMS),
     address="https://ossci-datasets.s3.amazonaws.com/mnist/",
     licence="CC BY-SA 3.0",
     source="LeCun, Cortes, Burges",
@@ -210,7 +205,7 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
         replace(
             _MNIST,
             name="fashion-mnist",
-            files=dict(zip(_IDX, _SUMS[4:], strict=True)),
+            files=sums(_FASHION_SUMS),
             address="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             licence="MIT",
             source="Zalando Research",
@@ -221,7 +216,7 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             split_sizes={"train": 50000, "test": 10000, "test1000": 1000},
             licence="none stated; published for research",
             source="Krizhevsky, University of Toronto",
-            files={_ARCHIVE: _CIFAR_SUM},
+            files=sums(_CIFAR_SUMS),
             address="https://www.cs.toronto.edu/~kriz/",
             read=read_cifar10,
         ),
@@ -231,7 +226,7 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             split_sizes={"train": 7291, "test": 2007},
             licence="none stated",
             source="Hull, 1994; Le Cun et al., 1990",
-            files={"usps.npz": _USPS_SUM},
+            files=sums(_USPS_SUMS),
             remedy="put usps.bz2 and usps.t.bz2 there, from the page of LIBSVM's "
             "multiclass data sets",
             read=read_usps,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Never
 
 from robustbook._checks.arguments import check_choice
 
@@ -92,30 +92,17 @@ def original_position(name: str) -> str:
     return next(other for other, place in POSITIONS.items() if place == (down, across))
 
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+class Frozen(dict[Any, Any]):
+    """A dictionary whose items cannot be set, so that it can be hashed."""
 
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
 
-class Frozen(Mapping[Key, Value]):
-    """A mapping that does not change, so that it can be hashed; it can be pickled."""
+    def __setitem__(self, *_: object) -> Never:
+        raise TypeError("this mapping does not change")
 
-    def __init__(self, items: Mapping[Key, Value]) -> None:
-        self._items = dict(items)
-
-    def __getitem__(self, key: Key) -> Value:
-        return self._items[key]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._items.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._items)
+    def __reduce__(self) -> tuple[type, tuple[dict[Any, Any]]]:
+        return type(self), (dict(self),)
 
 
 @dataclass(frozen=True)
