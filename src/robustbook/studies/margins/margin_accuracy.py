@@ -15,12 +15,8 @@ from sklearn.isotonic import IsotonicRegression
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
-from robustbook.studies.margins.measured import margin_blocks as parts
-from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row, Run, with_keys
-
-__all__ = ["measure", "parts", "rows"]
 
 #: The lower bound of Algorithm 1 on the share of brittle decisions that it finds.
 _ALPHA: Final = 0.8
@@ -50,7 +46,7 @@ FOLDS: Final = 5
 _Draws = list[tuple[float, tuple[float, float] | None]]
 
 
-def rows(run: Run[MarginSetting]) -> Iterator[Row]:
+def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     """Estimate robust accuracy from many random subsets, and compare with all.
 
     The truth is the share, of all samples, that are classified rightly with a measured
@@ -72,23 +68,16 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
 
     Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 24 of this book.
     """
-    for setting, model in run.each_model():
-        measured = margins_in(run, setting, model)
-        arguments = measured, setting.only(), _SIZES[run.profile], run.seed
-        rows = run.rows("estimates of robust accuracy", _of_model, *arguments)
-        yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
-
-
-def _of_model(
-    measured: MeasuredMargins, setting: MarginSetting, sizes: _Sizes, seed: int
-) -> Iterator[Row]:
+    setting, sizes = run.setting, _SIZES[run.profile]
+    measured = margins_in(run, model)
     for eps in setting.eps:
         usual = eps == setting.focus
         made = [_population(measured, eps)]
         for size in sizes.sizes if usual else sizes.few:
             if size <= len(measured) // 2:
-                made += _of_size(measured, eps, size, sizes.repeats, seed)
-        yield from with_keys({"eps": eps, "usual": usual}, made)
+                made += _of_size(measured, eps, size, sizes.repeats, run.seed)
+        keys = {"dataset": setting.dataset, "model": model}
+        yield from with_keys({**keys, "eps": eps, "usual": usual}, made)
 
 
 def _of_size(
