@@ -188,7 +188,7 @@ def load_dataset(name: str, split: str) -> Dataset:
         13 writers are in both of its parts: new images, not new hands.
     split : str
         "train" or "test". CIFAR-10 has "test1000" too, the first 1000 test
-        images, which need not the whole archive. The splits of "pacs" are its
+        images, which do not need the archive. The splits of "pacs" are its
         domains: "photo", "art_painting", "cartoon", "sketch". "imagenet-nips2017"
         has "test" and "test200", the first 200.
 

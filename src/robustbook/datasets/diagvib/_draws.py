@@ -19,8 +19,8 @@ from robustbook.datasets.diagvib._scenes import Scenes
 
 Integers = npt.NDArray[np.int64]
 
-#: What is drawn of each scene, one number in [0, 1) each: only ever add at the end, or
-#: seeds have other pictures.
+#: The random numbers of each scene, in [0, 1). Add further ones only at the end, or the
+#: pictures of every seed change.
 _DRAWN: Final = (
     *("hue level", "hue", "lightness level", "dark end", "light end", "texture level"),
     *("texture row", "texture column", "position level", "across", "down"),
@@ -39,7 +39,7 @@ class _RandomStreams:
         return np.random.default_rng((self.seed, self.split, *name))
 
     def labels(self, count: int, classes: int) -> Integers:
-        """Every class once in each run of as many labels, in a random order."""
+        """Draw labels in runs that hold every class once, in a random order."""
         runs = self._stream(0).random((-(-count // classes), classes))
         return runs.argsort(axis=1).ravel()[:count].astype(np.int64)
 
@@ -122,9 +122,9 @@ def draw(
     environment : Environment
         Which levels the factors have.
     shapes : sequence of int
-        The digits that are told apart, equally frequent; all ten by default.
+        The digits that are the classes, equally frequent; all ten by default.
     count : int
-        The number of scenes. More scenes of one seed begin with the fewer.
+        The number of scenes. A larger count of one seed adds scenes at the end.
     split : str, default "train"
         "train", "validation" or "test": they share no digit.
     source : str, default "digits"

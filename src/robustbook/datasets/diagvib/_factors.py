@@ -64,7 +64,7 @@ FACTORS: Final[Mapping[str, tuple[str, ...]]] = {
     "scale": tuple(SCALES),
 }
 
-#: What an environment holds of a factor: one level; levels that are drawn with equal
+#: The value of a factor in an environment: one level; levels that are drawn with equal
 #: probability; or either of these for each digit, which ties the factor to the class.
 Choice = str | tuple[str, ...] | Mapping[int, str | tuple[str, ...]]
 
@@ -175,7 +175,7 @@ class Environment:
         return (choice,) if isinstance(choice, str) else tuple(choice)
 
     def changed(self, **levels: Choice) -> Environment:
-        """Return this environment with some factors at other levels."""
+        """Return this environment with the given factors at other levels."""
         return replace(self, **levels)
 
     def differs_from(self, other: Environment) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from robustbook.datasets.diagvib._render import CELL, SIDE, mask_bank, texture_b
 BACKGROUND: Final = 127 / 255
 #: Side of the original's pictures, in which cells and textures are measured.
 _FULL: Final = 128
-#: Pictures made at once: what fits a processor's cache is fastest.
+#: Pictures made at once; a batch that fits a processor's cache is fastest.
 _CHUNK: Final = {"cpu": 64, "cuda": 4096}
 
 
@@ -31,7 +31,7 @@ class Scenes:
     environment, source, split : Environment, str, str
         Where the scenes, and the digits in them, come from.
     shapes : tuple of int
-        The digits that are told apart.
+        The digits that are the classes.
     labels : Tensor, shape (n,)
         int64 classes: k means the digit ``shapes[k]``.
     instances : Tensor, shape (n,)
@@ -192,7 +192,7 @@ def _crops(textures: Tensor, level: Tensor, crop: Tensor, side: int) -> Tensor:
 def _linear_rows(side: int, size: int, middle: Tensor, factor: Tensor) -> Tensor:
     """Matrices (n, size, side) that scale a cell and put it around `middle`."""
     # Linear interpolation, with a wider kernel where the cell is made smaller. The
-    # cell's margin is empty: what the weights of its border sum to does not matter.
+    # cell's margin is empty, so the sum of the weights of its border does not matter.
     pixels = torch.arange(size, device=middle.device)
     cells = torch.arange(side, device=middle.device)
     inverse = factor.reciprocal()[:, None]

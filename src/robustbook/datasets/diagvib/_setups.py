@@ -178,7 +178,7 @@ def differences(first: Setup, second: Setup) -> list[Difference]:
     >>> differences(SELECTION_HUE, CONFIGURED["selection-hue"])
     []
     >>> changes = differences(DISCRIMINABILITY, CONFIGURED["discriminability"])
-    >>> sorted({(one.factor, one.first, one.second) for one in changes})
+    >>> sorted({(c.factor, c.first, c.second) for c in changes})
     [('lightness', 'bright', 'brighter'), ('lightness', 'dark', 'bright'),
      ('scale', 'large', 'larger')]
     """
@@ -274,12 +274,14 @@ def opportunities(setting: str, *, factor: str = "hue") -> Setup:
     def mapping(table: Tensor, levels: Sequence[tuple[str, ...]]) -> Choice:
         choice: dict[int, str | tuple[str, ...]] = {}
         for row, digit in enumerate(_DIGITS):
-            names = [one[k] for one in levels for k in range(3) if table[row, k]]
+            names = [domain[k] for domain in levels for k in range(3) if table[row, k]]
             choice[digit] = names[0] if len(names) == 1 else tuple(names)
         return choice
 
     base = Environment(hue="blue", lightness="bright", texture="tiles", scale="large")
-    first, second = (base.changed(**{factor: mapping(seen, [one])}) for one in sources)
+    first, second = (
+        base.changed(**{factor: mapping(seen, [kept])}) for kept in sources
+    )
     novel = base.changed(**{factor: mapping(unseen, sources)})
     other = {"position": "center right", "scale": "small"}
     if factor == "position":

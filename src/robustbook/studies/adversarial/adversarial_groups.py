@@ -254,8 +254,8 @@ def _approximation(pair: AttackedLogits, result: Agreement) -> float | None:
         row[f"approximation_{name}"]
         for name in ("kept_correct", "kept_wrong", "changed_correct")
     ]
-    whole = row["count_changed_wrong"] * math.log(result.num_classes)
-    return None if None in terms else math.fsum([*terms, whole / result.num_samples])
+    changed = row["count_changed_wrong"] * math.log(result.num_classes)
+    return None if None in terms else math.fsum([*terms, changed / result.num_samples])
 
 
 def _histograms(pair: AttackedLogits) -> Iterator[Row]:

@@ -73,7 +73,7 @@ _SHIFTS: Final = (
 def edited(
     data: Sentences, kind: str, power: int, seed: int, *, how: Any = "insert"
 ) -> tuple[str, ...]:
-    """Texts with so many edits of characters, or adjectives."""
+    """Return texts after `power` edits of characters, or with as many adjectives."""
     if kind == "levenshtein":
         return levenshtein_edits(data.texts, power, seed=seed)
     return _WORDS[kind](data.texts, data.labels, power, how=how, seed=seed)

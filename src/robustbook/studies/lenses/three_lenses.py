@@ -52,7 +52,7 @@ _RIVALS: Final = ("average_case", "logit_margin")
 def rows(run: Run[LensSetting]) -> Iterator[Row]:
     """Measure every model with all three lenses.
 
-    Rows told apart by ``what``: "setting"; "model", one a model, with every measure;
+    Rows with ``what`` = "setting"; "model", one a model, with every measure;
     "relation", how average case and logit margin order the images of a model, beside
     the contributions to PA under noise; "difference", by how much the first does it
     better; "foresight", how well a score of the clean side foretells that a corruption

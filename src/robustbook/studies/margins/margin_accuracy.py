@@ -116,7 +116,7 @@ def _of_size(
 
 
 def _population(measured: MeasuredMargins, eps: float) -> Row:
-    """What all samples together say of the logit margin at this bound."""
+    """Summarize the logit margin of all samples at this bound."""
     right = measured.correct.numpy()
     robust = (measured.bounds > eps).numpy()
     score = scores_of(measured)["logit_margin"].numpy()

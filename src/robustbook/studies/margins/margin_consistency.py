@@ -47,7 +47,7 @@ def measure(run: Run[MarginSetting], model: str, shared: int) -> Iterator[Row]:
     "robust": robust accuracy and the share of brittle decisions at ``eps``;
     "consistency": τ of a ``score`` with the input margin, on all samples or on those
     classified correctly (``subset``);
-    "difference": τ of a score less that of the logit margin, paired;
+    "difference": τ of a score minus that of the logit margin, paired;
     "detection": AUROC, AUPR and FPR at 95 % TPR of a score at ``eps``;
     "equidistance": distances between the weights of the classes;
     "isometry": how far features move on the way to the boundary, against how far inputs
@@ -104,7 +104,7 @@ def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row
 
 
 def _bins(name: str, values: Tensor, bounds: Tensor) -> Iterator[Row]:
-    """Mean scores of samples of like input margin, as many in each group."""
+    """Mean scores of equally large groups of samples of similar input margin."""
     order = bounds.argsort(stable=True)
     for place, rows in enumerate(order.tensor_split(BINS)):
         part = values[rows]

@@ -19,7 +19,7 @@ from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row, Run
 
-#: What the bounds are compared with.
+#: The references with which the bounds are compared.
 LONG: Final = {
     "quick": Recipe(targets=4, steps=20, refine_steps=60, rounds=4, apgd_steps=20),
     "full": Recipe(targets=4, steps=40, refine_steps=150, rounds=8, apgd_steps=30),
@@ -29,13 +29,13 @@ EXACT: Final = "digits-linear-s0"
 #: Images of each network.
 IMAGES: Final = {"quick": 20, "full": 100}
 SETTINGS: Final = {
-    "quick": tuple(one.only(EXACT, "digits-cnn-adv-s0") for one in ALL["quick"]),
+    "quick": tuple(setting.only(EXACT, "digits-cnn-adv-s0") for setting in ALL["quick"]),
     "full": tuple(
-        one.only(
+        setting.only(
             "cifar10-cnn_a_adv4", "cifar10-resnet4b_adv", "mnist-cnn_a_adv", "mnist-kw",
             "mnist-madry_tiny_adv",
         )
-        for one in ALL["full"]
+        for setting in ALL["full"]
     ),
 }  # fmt: skip
 

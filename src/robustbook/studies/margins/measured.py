@@ -71,7 +71,7 @@ def margins_of(
     """Measure the input margins of a model, or read them from the cache.
 
     It is given, or named, and must end in a linear layer. Every block of 500 images is
-    kept on its own; the seed is APGD's. What is returned is on the CPU.
+    kept in its own file; the seed is APGD's. The result is on the CPU.
     """
     model = run.model(network)
     blocks = []
