@@ -90,7 +90,7 @@ class Encoder(nn.Module):
         self, texts: Sequence[str], *, tokens: int, size: int = 20
     ) -> Iterator[Tokens]:
         """Cut texts into at most `tokens` tokens; batch those of similar lengths."""
-        encoded = self._tokenizer.encode_batch(list(texts))
+        ids = [text.ids for text in self._tokenizer.encode_batch(list(texts))]
         limit = min(check_count("tokens", tokens, minimum=3), self.longest)
         # A text that is cut keeps the mark at its end.
         ids = [

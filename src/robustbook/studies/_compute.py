@@ -104,11 +104,11 @@ def rows_of(study: Study, run: Run[Any]) -> Iterator[Row]:
     if hasattr(module, "rows"):
         yield from module.rows(run, **study.options)
         return
-    for single in run.by_setting():
-        for part in run.progress(parts_of(study, single)):
+    for alone in run.by_setting():
+        for part in run.progress(parts_of(study, alone)):
             yield from part()
         if hasattr(module, "summary"):
-            yield from module.summary(single, **study.options)
+            yield from module.summary(alone, **study.options)
 
 
 def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
@@ -121,11 +121,11 @@ def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
         parts = list_parts(run, **study.options) if list_parts else run.models()
         return [partial(module.measure, run, *part) for part in parts]
     calls: list[Callable[[], list[Row]]] = []
-    for single in run.by_setting():
-        networks = ((name,) for name in single.setting.models)
-        for part in list_parts(single, **study.options) if list_parts else networks:
+    for alone in run.by_setting():
+        networks = ((name,) for name in alone.setting.models)
+        for part in list_parts(alone, **study.options) if list_parts else networks:
             calls.append(
-                partial(single.measured, module.measure, *part, **study.options)
+                partial(alone.measured, module.measure, *part, **study.options)
             )
     return calls
 

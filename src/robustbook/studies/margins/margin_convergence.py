@@ -28,16 +28,17 @@ LONG: Final = {
 EXACT: Final = "digits-linear-s0"
 #: Images of each network.
 IMAGES: Final = {"quick": 20, "full": 100}
-SETTINGS: Final = {
-    "quick": tuple(setting.only(EXACT, "digits-cnn-adv-s0") for setting in ALL["quick"]),
-    "full": tuple(
-        setting.only(
-            "cifar10-cnn_a_adv4", "cifar10-resnet4b_adv", "mnist-cnn_a_adv", "mnist-kw",
-            "mnist-madry_tiny_adv",
-        )
-        for setting in ALL["full"]
+_COMPARED: Final = {
+    "quick": (EXACT, "digits-cnn-adv-s0"),
+    "full": (
+        *("cifar10-cnn_a_adv4", "cifar10-resnet4b_adv"),
+        *("mnist-cnn_a_adv", "mnist-kw", "mnist-madry_tiny_adv"),
     ),
-}  # fmt: skip
+}
+SETTINGS: Final = {
+    profile: tuple(setting.only(*names) for setting in ALL[profile])
+    for profile, names in _COMPARED.items()
+}
 
 
 def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
