@@ -93,12 +93,7 @@ class Encoder(nn.Module):
         ids = [text.ids for text in self._tokenizer.encode_batch(list(texts))]
         limit = min(check_count("tokens", tokens, minimum=3), self.longest)
         # A text that is cut keeps the mark at its end.
-        ids = [
-            text.ids
-            if len(text.ids) <= limit
-            else text.ids[: limit - 1] + text.ids[-1:]
-            for text in encoded
-        ]
+        ids = [x if len(x) <= limit else x[: limit - 1] + x[-1:] for x in ids]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         for start in range(0, len(order), size):
             index = order[start : start + size]

@@ -104,11 +104,11 @@ def rows_of(study: Study, run: Run[Any]) -> Iterator[Row]:
     if hasattr(module, "rows"):
         yield from module.rows(run, **study.options)
         return
-    for alone in run.by_setting():
-        for part in run.progress(parts_of(study, alone)):
+    for setting_run in run.by_setting():
+        for part in run.progress(parts_of(study, setting_run)):
             yield from part()
         if hasattr(module, "summary"):
-            yield from module.summary(alone, **study.options)
+            yield from module.summary(setting_run, **study.options)
 
 
 def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
@@ -121,12 +121,13 @@ def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
         parts = list_parts(run, **study.options) if list_parts else run.models()
         return [partial(module.measure, run, *part) for part in parts]
     calls: list[Callable[[], list[Row]]] = []
-    for alone in run.by_setting():
-        networks = ((name,) for name in alone.setting.models)
-        for part in list_parts(alone, **study.options) if list_parts else networks:
-            calls.append(
-                partial(alone.measured, module.measure, *part, **study.options)
-            )
+    for setting_run in run.by_setting():
+        networks = ((name,) for name in setting_run.setting.models)
+        for part in (
+            list_parts(setting_run, **study.options) if list_parts else networks
+        ):
+            measured = partial(setting_run.measured, module.measure)
+            calls.append(partial(measured, *part, **study.options))
     return calls
 
 
