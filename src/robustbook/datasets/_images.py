@@ -108,9 +108,10 @@ def read_cifar10(spec: DatasetSpec, split: str) -> Arrays:
     names = numbered if split == "train" else ["test_batch"]
     with tarfile.open(spec.obtain(_ARCHIVE), "r:gz") as archive:
         batches = {
-            name: _ArraysOnly(archive.extractfile(member), encoding="bytes").load()
+            name: _ArraysOnly(stream, encoding="bytes").load()
             for member in archive
             if (name := member.name.rpartition("/")[2]) in names
+            and (stream := archive.extractfile(member))
         }
     images = np.concatenate([batches[name][b"data"] for name in names])
     labels = np.concatenate([batches[name][b"labels"] for name in names])

@@ -117,17 +117,17 @@ def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
     if not hasattr(module, "measure"):
         return []
     list_parts = getattr(module, "parts", None)
+    parts: Iterable[Any]
     if hasattr(module, "rows"):
         parts = list_parts(run, **study.options) if list_parts else run.models()
         return [partial(module.measure, run, *part) for part in parts]
     calls: list[Callable[[], list[Row]]] = []
     for setting_run in run.by_setting():
-        networks = ((name,) for name in setting_run.setting.models)
-        for part in (
-            list_parts(setting_run, **study.options) if list_parts else networks
-        ):
-            measured = partial(setting_run.measured, module.measure)
-            calls.append(partial(measured, *part, **study.options))
+        measured = partial(setting_run.measured, module.measure)
+        parts = ((name,) for name in setting_run.setting.models)
+        if list_parts:
+            parts = list_parts(setting_run, **study.options)
+        calls += [partial(measured, *part, **study.options) for part in parts]
     return calls
 
 

@@ -34,7 +34,7 @@ from robustbook.studies.margins.columns import (
     paired_tau_difference,
     tau_row,
 )
-from robustbook.studies.margins.measured import measure_bounds
+from robustbook.studies.margins.search import measure_bounds
 from robustbook.studies.run import Row, Run
 
 __all__ = ["SETTINGS", "measure", "rows"]

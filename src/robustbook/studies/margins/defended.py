@@ -25,12 +25,8 @@ from robustbook.studies.margins.columns import (
     tau_row,
 )
 from robustbook.studies.margins.margin_pseudo import Learning, learned_rows
-from robustbook.studies.margins.measured import (
-    MeasuredMargins,
-    Recipe,
-    margins_of,
-    scores_of,
-)
+from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
+from robustbook.studies.margins.search import Recipe
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row, Run, with_keys
 from robustbook.training import Loss
