@@ -118,9 +118,10 @@ def _resume_file(folder: Path, run: str) -> Path:
 
 
 def _written(
-    folder: Path, trained: dict[str, tuple[nn.Module, dict[str, Any]]],
+    folder: Path,
+    trained: dict[str, tuple[nn.Module, dict[str, Any]]],
     entries: dict[str, dict[str, Any]],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Write the models and the registry, which is moved to its place last."""
     # In the same folder: an interrupted writing must not leave new weights
     # under old sums.

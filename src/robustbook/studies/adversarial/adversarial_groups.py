@@ -266,9 +266,10 @@ def _histograms(pair: AttackedLogits) -> Iterator[Row]:
     )
     edges = np.linspace(0.0, 1.0, BINS + 1)
     for name, values in {
-        "clean_correct": clean[correct], "clean_wrong": clean[~correct],
+        "clean_correct": clean[correct],
+        "clean_wrong": clean[~correct],
         "fooled_after": shifted[correct & ~kept],
-    }.items():  # fmt: skip
+    }.items():
         counts, _ = np.histogram(values.numpy().clip(0.0, 1.0), edges)
         for low, number in zip(edges, counts, strict=False):
             share = float(number / max(len(values), 1))

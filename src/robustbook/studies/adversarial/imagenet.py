@@ -131,9 +131,10 @@ def summary(run: Run[LargeSetting]) -> Iterator[Row]:
         with one_thread():
             network = folded(load_model(model))
             yield {
-                "what": "cost", "model": model,
+                "what": "cost",
+                "model": model,
                 **_cost(network, run.data.images[:BATCH], *pair),
-            }  # fmt: skip
+            }
 
 
 def _logits(run: Run[LargeSetting], model: str, shift: Shift) -> Tensor:

@@ -349,11 +349,12 @@ def _by_length(clean: Tensor, shifted: Tensor, data: Sentences) -> Iterator[Row]
     for part, index in parts.items():
         labels = data.labels[index]
         yield {
-            "part": part, "samples": len(index),
+            "part": part,
+            "samples": len(index),
             "words": decimals(_words(data)[index].mean(), 2),
             "accuracy": accuracy(clean[index], labels),
             **measure_pair(clean[index], shifted[index], labels),
-        }  # fmt: skip
+        }
 
 
 def _pairs(

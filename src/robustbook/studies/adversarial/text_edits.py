@@ -66,8 +66,9 @@ Edit = tuple[str, str, int, int]
 
 _WORDS: Final = {"amplify": amplify, "contradict": contradict}
 _SHIFTS: Final = (
-    ("levenshtein", "characters"), *product(_WORDS, ("insert", "replace"))
-)  # fmt: skip
+    ("levenshtein", "characters"),
+    *product(_WORDS, ("insert", "replace")),
+)
 
 
 def edited(
@@ -158,5 +159,6 @@ def _model_row(logits: Tensor, test: Sentences) -> Row:
         "characters": math.fsum(map(len, test.texts)) / len(test),
         "words": math.fsum(len(text.split()) for text in test.texts) / len(test),
         **share_row("accuracy", accuracy(logits, test.labels), len(test)),
-        "confidence": confidence(logits), "label_agreement": known.pa,
-    }  # fmt: skip
+        "confidence": confidence(logits),
+        "label_agreement": known.pa,
+    }

@@ -73,8 +73,9 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
         network = new_network(regime, classes, training_seed)
         sizes = {
             "parameters": sum(part.numel() for part in network.parameters()),
-            "count": regime.count, "epochs": regime.epochs,
-        }  # fmt: skip
+            "count": regime.count,
+            "epochs": regime.epochs,
+        }
         for row in measure(run, *job, digits=4):
             scores = {"loss": row["loss"], "accuracy": row["ID/accuracy"]}
             scores |= {name: row[name] for name in row if name.startswith("test/")}

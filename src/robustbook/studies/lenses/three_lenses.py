@@ -64,9 +64,10 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     count, random = setting.samples, np.random.default_rng([run.seed, 2])
     weights = random.multinomial(count, [1 / count] * count, size=draws).astype(float)
     yield {
-        "what": "setting", "sigma": setting.sigma,
+        "what": "setting",
+        "sigma": setting.sigma,
         "small": ", ".join(f"{sigma:g}" for sigma in setting.small),
-    }  # fmt: skip
+    }
     for name, model in models.items():
         yield {"what": "model", "model": name, **_model_row(model, setting.eps)}
     for name, model in models.items():
@@ -87,10 +88,11 @@ def _model_row(model: LensedModel, eps: float) -> Row:
     for shift in ("adversarial", "noise"):
         agreement = model.agreements[shift]
         row |= {
-            f"pa_{shift}": agreement.pa, f"pa_{shift}_se": agreement.standard_error,
+            f"pa_{shift}": agreement.pa,
+            f"pa_{shift}_se": agreement.standard_error,
             f"hard_{shift}": agreement.hard_part,
             f"mismatch_{shift}": agreement.mismatch,
-        }  # fmt: skip
+        }
     for name, each in (
         ("kept_domain", model.survived().double() / len(CORRUPTIONS)),
         ("pa_domain", model.domain()),

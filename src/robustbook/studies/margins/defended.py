@@ -90,9 +90,10 @@ _DIGITS: Final = Recipe(targets=1, steps=5, refine_steps=0, rounds=0)
 _MNIST: Final = Recipe(targets=2, steps=10, refine_steps=30, rounds=3)
 
 _PLAIN_MNIST: Final = (
-    "mnist-cnn-s0", "mnist-cnn-s1",
+    "mnist-cnn-s0",
+    "mnist-cnn-s1",
     *(f"{nets.__name__}:mnist_s{seed}" for seed in (2, 3, 4)),
-)  # fmt: skip
+)
 
 SETTINGS: Final = {
     "quick": (

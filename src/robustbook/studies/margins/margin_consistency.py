@@ -123,8 +123,9 @@ def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
     yield {
         "what": "equidistance",
         **{f"distance_q{100 * q:02.0f}": float(apart.quantile(q)) for q in QUANTILES},
-        "distance_min": float(apart.min()), "distance_max": float(apart.max()),
-    }  # fmt: skip
+        "distance_min": float(apart.min()),
+        "distance_max": float(apart.max()),
+    }
     kept = measured.bounds.isfinite()
     bounds, shifts = measured.bounds[kept], measured.feature_shifts[kept]
     order = consistency_of(scores_of(measured)["feature_margin"][kept], shifts)

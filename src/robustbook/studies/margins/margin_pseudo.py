@@ -120,8 +120,9 @@ def _learned(
     bounds = train.bounds[:size]
     learned: list[tuple[str, int | None, Tensor]] = []
     for method, score in (
-        ("isotonic", "logit_margin"), ("gradient_isotonic", "gradient_margin")
-    ):  # fmt: skip
+        ("isotonic", "logit_margin"),
+        ("gradient_isotonic", "gradient_margin"),
+    ):
         values = before[score][:size]
         usable = values.isfinite()
         rising = _rising(values[usable], bounds[usable], after[score])
