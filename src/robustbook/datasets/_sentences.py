@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -176,61 +177,45 @@ def _read_polarity(spec: DatasetSpec) -> tuple[list[str], list[str]]:
     return lines("rt-polarity.neg"), lines("rt-polarity.pos")
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_GOOD: Final = _words(
-    "brilliant charming clever delightful elegant engaging funny graceful gripping "
-    "lively moving original stunning superb touching warm wise wonderful"
+_WORDS: Final = {
+    "good": "brilliant charming clever delightful elegant engaging funny graceful "
+    "gripping lively moving original stunning superb touching warm wise wonderful",
+    "bad": "awful boring clumsy dreary dull empty flat forgettable lazy messy "
+    "pointless predictable shallow silly stale tedious tiresome weak",
+    "part": "acting camerawork cast dialogue direction ending humor lead music pacing "
+    "plot premise romance script second-act story style villain",
+    "kind": "comedy documentary drama fable farce musical mystery remake romance "
+    "satire sequel thriller",
+    "topic": "brothers cooks exiles farmers ghosts lawyers musicians neighbors sailors "
+    "spies teachers widows",
+    "degree": "rather quite truly very so really fairly",
+    "plain": "long short quiet loud french british modern costumed",
+}
+#: Sentences with a sentiment; "same" is a word of it, "anti" one of the opposite.
+_MARKED: Final = (
+    "the {part} is {degree} {same} .",
+    "{same} {part} and {same} {part} .",
+    "the {part} is {anti} , but the {part} is {degree} {same} and the film is {same} .",
+    "not {anti} at all , this {kind} about {topic} .",
+    "a {degree} {same} {kind} about {topic} , with {same} {part} .",
 )
-_BAD: Final = _words(
-    "awful boring clumsy dreary dull empty flat forgettable lazy messy pointless "
-    "predictable shallow silly stale tedious tiresome weak"
-)
-_PARTS: Final = _words(
-    "acting camerawork cast dialogue direction ending humor lead music pacing plot "
-    "premise romance script second-act story style villain"
-)
-_KINDS: Final = _words(
-    "comedy documentary drama fable farce musical mystery remake romance satire "
-    "sequel thriller"
-)
-_TOPICS: Final = _words(
-    "brothers cooks exiles farmers ghosts lawyers musicians neighbors sailors spies "
-    "teachers widows"
-)
-_DEGREES: Final = _words("rather quite truly very so really fairly")
-_PLAIN: Final = _words("long short quiet loud french british modern costumed")
-_UNMARKED: Final = 1 / 7
+_UNMARKED: Final = "a {plain} {kind} about {topic} and {topic} ."
+#: The share of sentences without a sentiment.
+_UNMARKED_SHARE: Final = 1 / 7
 
 
 def _template(random: np.random.RandomState, label: int) -> str:
-    """One sentence of a given label."""
+    """Draw a sentence of a given label."""
+    same, anti = ("good", "bad") if label else ("bad", "good")
+    sentiment = {"same": same, "anti": anti}
 
-    def pick(words: tuple[str, ...]) -> str:
+    def pick(place: re.Match[str]) -> str:
+        words = _WORDS[sentiment.get(place[1], place[1])].split()
         return words[random.randint(len(words))]
 
-    same, anti = (_GOOD, _BAD) if label else (_BAD, _GOOD)
-    if random.random_sample() < _UNMARKED:
-        about = f"{pick(_PLAIN)} {pick(_KINDS)} about {pick(_TOPICS)}"
-        return f"a {about} and {pick(_TOPICS)} ."
-    kind = random.randint(5)
-    if kind == 0:
-        return f"the {pick(_PARTS)} is {pick(_DEGREES)} {pick(same)} ."
-    if kind == 1:
-        return f"{pick(same)} {pick(_PARTS)} and {pick(same)} {pick(_PARTS)} ."
-    if kind == 2:
-        return (
-            f"the {pick(_PARTS)} is {pick(anti)} , but the {pick(_PARTS)} is "
-            f"{pick(_DEGREES)} {pick(same)} and the film is {pick(same)} ."
-        )
-    if kind == 3:
-        return f"not {pick(anti)} at all , this {pick(_KINDS)} about {pick(_TOPICS)} ."
-    return (
-        f"a {pick(_DEGREES)} {pick(same)} {pick(_KINDS)} about {pick(_TOPICS)} , with "
-        f"{pick(same)} {pick(_PARTS)} ."
-    )
+    if random.random_sample() < _UNMARKED_SHARE:
+        return re.sub(r"{(\w+)}", pick, _UNMARKED)
+    return re.sub(r"{(\w+)}", pick, _MARKED[random.randint(len(_MARKED))])
 
 
 def _make_templates(spec: DatasetSpec) -> tuple[list[str], list[str]]:
