@@ -179,13 +179,14 @@ def test_the_chapter_is_published_and_built_without_a_fault(copy, tmp_path):
     """In a book with it, the page of the measure, and what it refers to."""
     faults = set(run(copy, "press", "check", status=1).splitlines())
     known = set(press(ROOT, "check", status=None).splitlines())
-    assert faults - known == {
+    # A chapter that reads the list of studies may be stale already.
+    listed = {
+        f"{c.show(c.published)}: stale: code that it imports changed; make book"
+        for c in list_studies()
+    }
+    assert faults - known == listed - known | {
         "notebooks/99_top_two.ipynb: missing; make book",
         "book/chapters/99_top_two.ipynb: stale: it was never executed; make book",
-        *(
-            f"{c.show(c.published)}: stale: code that it imports changed; make book"
-            for c in list_studies()
-        ),
     }
     chapter = (copy / "notebooks" / "99_top_two.md").read_text()
     first = complete().replace("ch-accuracy", "ch-first")
