@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -200,7 +201,7 @@ def draw_all(
         raise TypeError(f"environments: expected Environments, got {environments!r}")
     if not environments:
         raise ValueError("environments: expected at least one, got none")
-    shapes = tuple(map(int, _sequence("shapes", shapes)))
+    shapes = tuple(map(operator.index, _sequence("shapes", shapes)))
     if not shapes or len(set(shapes)) < len(shapes) or not set(shapes) <= set(SHAPES):
         raise ValueError(f"shapes: expected different digits from 0 to 9, got {shapes}")
     check_choice("split", split, SPLITS)
@@ -234,7 +235,7 @@ def _groups(paired: bool | Sequence[int], count: int) -> list[int]:
     """The group of each environment; environments of one group share their digits."""
     if isinstance(paired, (bool, np.bool_)):
         return [0] * count if paired else list(range(count))
-    groups = [int(number) for number in _sequence("paired", paired)]
+    groups = list(map(operator.index, _sequence("paired", paired)))
     if len(groups) != count or set(groups) != set(range(max(groups, default=-1) + 1)):
         raise ValueError(
             f"paired: expected true, false, or {count} numbers from 0 without a gap, "
