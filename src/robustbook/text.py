@@ -147,7 +147,27 @@ def amplify(
     >>> amplify(["the plot is thin ."], torch.tensor([0]), 1, seed=1)
     ('the plot is weak thin .',)
     """
-    return _with_adjectives(texts, labels, words, how, seed, agree=True)
+    checked = _check_texts(texts)
+    check_count("words", words, minimum=0)
+    check_count("seed", seed, minimum=0)
+    check_choice("how", how, ("insert", "replace"))
+    truth = check_labels("labels", labels, length=len(checked), num_classes=2)
+    if words == 0:
+        return tuple(checked)
+    changed = []
+    for index, (text, label) in enumerate(zip(checked, truth.tolist(), strict=True)):
+        draws = np.random.default_rng([seed, index]).random((words, 2))
+        adjectives = POSITIVE_WORDS if label == 1 else NEGATIVE_WORDS
+        tokens = text.split()
+        left = list(range(len(tokens)))
+        for place, word in draws.tolist():
+            new = adjectives[int(word * len(adjectives))]
+            if how == "insert":
+                tokens.insert(int(place * (len(tokens) + 1)), new)
+            elif left:
+                tokens[left.pop(int(place * len(left)))] = new
+        changed.append(" ".join(tokens))
+    return tuple(changed)
 
 
 def contradict(
@@ -168,39 +188,9 @@ def contradict(
     >>> contradict(["the plot is thin ."], torch.tensor([0]), 1, seed=1)
     ('the plot is wonderful thin .',)
     """
-    return _with_adjectives(texts, labels, words, how, seed, agree=False)
-
-
-def _with_adjectives(
-    texts: Sequence[str],
-    labels: ArrayLike,
-    words: int,
-    how: How,
-    seed: int,
-    *,
-    agree: bool,
-) -> tuple[str, ...]:
-    checked = _check_texts(texts)
-    check_count("words", words, minimum=0)
-    check_count("seed", seed, minimum=0)
-    check_choice("how", how, ("insert", "replace"))
-    truth = check_labels("labels", labels, length=len(checked), num_classes=2)
-    if words == 0:
-        return tuple(checked)
-    changed = []
-    for index, (text, label) in enumerate(zip(checked, truth.tolist(), strict=True)):
-        draws = np.random.default_rng([seed, index]).random((words, 2))
-        adjectives = POSITIVE_WORDS if (label == 1) == agree else NEGATIVE_WORDS
-        tokens = text.split()
-        left = list(range(len(tokens)))
-        for place, word in draws.tolist():
-            new = adjectives[int(word * len(adjectives))]
-            if how == "insert":
-                tokens.insert(int(place * (len(tokens) + 1)), new)
-            elif left:
-                tokens[left.pop(int(place * len(left)))] = new
-        changed.append(" ".join(tokens))
-    return tuple(changed)
+    length = len(_check_texts(texts))
+    truth = check_labels("labels", labels, length=length, num_classes=2)
+    return amplify(texts, 1 - truth, words, how=how, seed=seed)
 
 
 def _check_texts(texts: Sequence[str]) -> list[str]:

@@ -27,13 +27,8 @@ from robustbook.studies.margins.columns import (
 )
 from robustbook.studies.margins.defended import SETTINGS as DEFENDED
 from robustbook.studies.margins.margin_convergence import linear_margins
-from robustbook.studies.margins.measured import (
-    Recipe,
-    linear_head,
-    margins_of,
-    measure_bounds,
-    scores_of,
-)
+from robustbook.studies.margins.measured import linear_head, margins_of, scores_of
+from robustbook.studies.margins.search import Recipe, measure_bounds
 from robustbook.studies.margins.settings import SETTINGS
 from robustbook.studies.run import Run
 from robustbook.training import AttackedView

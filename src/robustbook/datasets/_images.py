@@ -1,4 +1,4 @@
-"""Data sets of images: their registry, and how each is read."""
+"""Readers of data sets of images, each named in registry.toml."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 import pickle
 import struct
 import tarfile
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -21,15 +20,9 @@ from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError
 from robustbook._store.downloads import data_folder
 from robustbook.datasets._sentences import SENTENCES
-from robustbook.datasets._types import Arrays, Dataset, DatasetSpec, sums
+from robustbook.datasets._types import Arrays, Dataset, DatasetSpec, registered
 from robustbook.datasets._votes import VOTES
-from robustbook.datasets.photographs import (
-    PACS_CLASSES,
-    PACS_DOMAINS,
-    read_imagenet,
-    read_pacs,
-    read_usps,
-)
+from robustbook.datasets.photographs import read_imagenet, read_pacs, read_usps
 
 _ARCHIVE: Final = "cifar-10-python.tar.gz"
 #: sha256 of the pixels and labels that the PNG layout of CIFAR-10 holds.
@@ -113,14 +106,13 @@ def read_cifar10(spec: DatasetSpec, split: str) -> Arrays:
             return _read_pictures(place, split)
     numbered = [f"data_batch_{i}" for i in range(1, 6)]
     names = numbered if split == "train" else ["test_batch"]
-    batches = {}
     with tarfile.open(spec.obtain(_ARCHIVE), "r:gz") as archive:
-        for member in archive:
-            name = member.name.rpartition("/")[2]
-            if name in names:
-                stream = archive.extractfile(member)
-                assert stream is not None  # a regular file of the archive
-                batches[name] = _ArraysOnly(stream, encoding="bytes").load()
+        batches = {
+            name: _ArraysOnly(stream, encoding="bytes").load()
+            for member in archive
+            if (name := member.name.rpartition("/")[2]) in names
+            and (stream := archive.extractfile(member))
+        }
     images = np.concatenate([batches[name][b"data"] for name in names])
     labels = np.concatenate([batches[name][b"labels"] for name in names])
     size = spec.split_sizes[split]
@@ -132,19 +124,17 @@ def _read_pictures(folder: Path, split: str) -> Arrays:
     with extra("data"):
         from PIL import Image
 
-    numbers = range(50) if split == "train" else range(50, 51)
-    batches = []
+    first, last = (0, 50) if split == "train" else (50, 51)
     try:
         labels = np.load(folder / "labels.npy").astype(np.uint8)
-        for number in numbers:
-            with Image.open(folder / f"cifar10_batch_{number}.png") as picture:
-                batches.append(np.asarray(picture).reshape(-1, 32, 32, 3))
-        labels = labels[1000 * numbers.start : 1000 * numbers.stop]
-        images = np.ascontiguousarray(np.concatenate(batches).transpose(0, 3, 1, 2))
+        labels = labels[1000 * first : 1000 * last]
+        files = [folder / f"cifar10_batch_{k}.png" for k in range(first, last)]
+        rows = np.concatenate([np.asarray(Image.open(file)) for file in files])
+        images = rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
         content = images.tobytes() + labels.tobytes()
         if hashlib.sha256(content).hexdigest() != _PICTURES[split]:
             raise ValueError("expected the pixels and labels of the archive")
-    # Files are opened before they are known to be sound: whatever damage raises.
+    # Damaged files are opened before their sum is known, and may raise anything.
     except Exception as error:
         raise DataUnavailableError(
             f"cifar10: {folder}: {error}; put the files back, or fetch the archive "
@@ -153,114 +143,17 @@ def _read_pictures(folder: Path, split: str) -> Arrays:
     return images, labels
 
 
-#: The sums of MNIST's four files, in the order of `_IDX`, then of Fashion-MNIST's.
-_IDX: Final = [
-    f"{stem}-{kind}-ubyte.gz"
-    for stem in ("train", "t10k")
-    for kind in ("images-idx3", "labels-idx1")
-]
-_SUMS: Final = [
-    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-]
-#: Of the archives of PACS at 112 pixels, of the ImageNet pictures, and of USPS.
-_PACS_SUMS: Final = """
-photo.tar e96dc49c09f1a9a245f46bf949592696a2908d8435c288a67b2d13608eb82366
-art_painting.tar 530e95428e046ae733b9fe04b21b3f3885ade6b63e77b6615707f2380557b054
-cartoon.tar a07b36485d7f075c20efb76428194594ee34956aa2b2b5d26a1a96bf5b5b3fee
-sketch.tar cca319a25a513753291e65aa041f9a2f1a0b2f3a529c7a2c04408809dc896553
-"""
-_IMAGENET_SUMS: Final = """
-images.csv b85ae40a1d5d0d95b77d30b8cabec140020a00cbcc9aebc6921b77a270fb743d
-images.tar 89a387c7af3e3dcb34561417191271ad4f1ef00d228e428d03568af0d13ea80e
-"""
-_USPS_SUM: Final = "f5ec56d3b25ca798a9bc698b87a89eb3d01edb54b3a37126f16124c292f26a0e"
-_CIFAR_SUM: Final = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
-
-
-_MNIST: Final = DatasetSpec(
-    name="mnist",
-    image_shape=(1, 28, 28),
-    split_sizes={"train": 60000, "test": 10000},
-    files=dict(zip(_IDX, _SUMS[:4], strict=True)),
-    address="https://ossci-datasets.s3.amazonaws.com/mnist/",
-    licence="CC BY-SA 3.0",
-    source="LeCun, Cortes, Burges",
-    read=read_mnist,
+_REGISTRY: Final = registered(
+    "images",
+    {
+        "digits": read_digits,
+        "mnist": read_mnist,
+        "cifar10": read_cifar10,
+        "usps": read_usps,
+        "pacs": read_pacs,
+        "imagenet-nips2017": read_imagenet,
+    },
 )
-
-_REGISTRY: Final[dict[str, DatasetSpec]] = {
-    spec.name: spec
-    for spec in (
-        DatasetSpec(
-            name="digits",
-            image_shape=(1, 8, 8),
-            split_sizes={"train": 1201, "test": 596},
-            licence="CC BY 4.0 (UCI); the copy in scikit-learn: BSD-3-Clause",
-            source="scikit-learn, sklearn.datasets.load_digits",
-            read=read_digits,
-        ),
-        _MNIST,
-        replace(
-            _MNIST,
-            name="fashion-mnist",
-            files=dict(zip(_IDX, _SUMS[4:], strict=True)),
-            address="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            licence="MIT",
-            source="Zalando Research",
-        ),
-        DatasetSpec(
-            name="cifar10",
-            image_shape=(3, 32, 32),
-            split_sizes={"train": 50000, "test": 10000, "test1000": 1000},
-            licence="none stated; published for research",
-            source="Krizhevsky, University of Toronto",
-            files={_ARCHIVE: _CIFAR_SUM},
-            address="https://www.cs.toronto.edu/~kriz/",
-            read=read_cifar10,
-        ),
-        DatasetSpec(
-            name="usps",
-            image_shape=(1, 16, 16),
-            split_sizes={"train": 7291, "test": 2007},
-            licence="none stated",
-            source="Hull, 1994; Le Cun et al., 1990",
-            files={"usps.npz": _USPS_SUM},
-            remedy="put usps.bz2 and usps.t.bz2 there, from the page of LIBSVM's "
-            "multiclass data sets",
-            read=read_usps,
-        ),
-        DatasetSpec(
-            name="pacs",
-            image_shape=(3, 112, 112),
-            split_sizes=dict(zip(PACS_DOMAINS, (1670, 2048, 2344, 3929), strict=True)),
-            licence="none stated",
-            source="Li, Yang, Song, Hospedales, ICCV 2017",
-            files=sums(_PACS_SUMS),
-            remedy="put the folders of PACS there: photo/dog/056_0001.jpg and so on",
-            num_classes=len(PACS_CLASSES),
-            read=read_pacs,
-        ),
-        DatasetSpec(
-            name="imagenet-nips2017",
-            image_shape=(3, 224, 224),
-            split_sizes={"test": 1000, "test200": 200},
-            licence="CC BY 2.0, each picture by the author that images.csv names",
-            source="NIPS 2017 competition on adversarial attacks, development set",
-            files=sums(_IMAGENET_SUMS),
-            remedy="put the competition's table there as images.csv, and its pictures "
-            "in a folder images",
-            num_classes=1000,
-            read=read_imagenet,
-        ),
-    )
-}
 
 
 def list_datasets() -> list[str]:
@@ -296,7 +189,7 @@ def load_dataset(name: str, split: str) -> Dataset:
         13 writers are in both of its parts: new images, not new hands.
     split : str
         "train" or "test". CIFAR-10 has "test1000" too, the first 1000 test
-        images, which need not the whole archive. The splits of "pacs" are its
+        images, which do not need the archive. The splits of "pacs" are its
         domains: "photo", "art_painting", "cartoon", "sketch". "imagenet-nips2017"
         has "test" and "test200", the first 200.
 

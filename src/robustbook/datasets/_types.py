@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,6 @@ def positions_of(index: Any, length: int) -> Tensor:
     return torch.from_numpy(array.astype(np.int64))
 
 
-def sums(table: str) -> dict[str, str]:
-    """Names of files and their sha256, from a table with a line for each."""
-    return dict(line.split() for line in table.split("\n")[1:-1])
-
-
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
     """The registry's entry of a data set of images, sentences or votes.
@@ -165,3 +161,17 @@ class DatasetSpec:
             progress=progress,
             remedy=f"run `robustbook data fetch {self.name}`",
         )
+
+
+def registered(
+    kind: str, readers: Mapping[str, Callable[..., Any]]
+) -> dict[str, DatasetSpec]:
+    """Return the entries of one kind in registry.toml, each with its reader."""
+    content = Path(__file__).with_name("registry.toml").read_text(encoding="utf-8")
+    entries = tomllib.loads(content)
+    specs = {}
+    for name, entry in entries[kind].items():
+        read = readers[entry.pop("layout", name)]
+        shape = tuple(entry.pop("image_shape", ()))
+        specs[name] = DatasetSpec(name=name, read=read, image_shape=shape, **entry)
+    return specs

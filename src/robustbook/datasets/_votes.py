@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_choice
-from robustbook.datasets._types import DatasetSpec
+from robustbook.datasets._types import DatasetSpec, registered
 
 
 def list_votes() -> list[str]:
@@ -50,20 +50,4 @@ def _read_counts(spec: DatasetSpec) -> Tensor:
     return torch.from_numpy(np.load(spec.obtain(file)).astype(np.int64))
 
 
-_SUM: Final = "1428924725020a238b51763eaf54396e639f4bcd9f50567d0eab63ab822cfb25"
-VOTES: Final = {
-    spec.name: spec
-    for spec in (
-        DatasetSpec(
-            name="cifar10h",
-            split_sizes={"test": 10000, "test1000": 1000},
-            licence="CC BY-NC-SA 4.0",
-            source="Peterson, Battleday, Griffiths, Russakovsky, 2019",
-            files={"cifar10h-counts.npy": _SUM},
-            address="https://raw.githubusercontent.com/jcpeterson/cifar-10h/"
-            "597cbc5f07266c9405b830ee4a53463539124c4f/data/",
-            folder="cifar10",
-            read=_read_counts,
-        ),
-    )
-}
+VOTES: Final = registered("votes", {"cifar10h": _read_counts})

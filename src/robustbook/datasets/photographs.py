@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
 import io
 import tarfile
@@ -77,13 +76,12 @@ def read_usps(spec: DatasetSpec, split: str) -> Arrays:
     folder = data_folder()
     name = {"train": "usps.bz2", "test": "usps.t.bz2"}[split]
     if folder is not None and (folder / spec.name / name).is_file():
-        lines = bz2.decompress((folder / spec.name / name).read_bytes()).splitlines()
-        table = np.array(
-            [[line.split()[0], *(x.split(b":")[1] for x in line.split()[1:])]
-             for line in lines],
-            dtype=np.float32,
-        )  # fmt: skip
-        pixels, labels = (table[:, 1:] + 1) / 2, table[:, 0].astype(np.int64) - 1
+        from sklearn.datasets import load_svmlight_file
+
+        table, digits = load_svmlight_file(
+            str(folder / spec.name / name), n_features=256
+        )
+        pixels, labels = (table.toarray().astype(np.float32) + 1) / 2, digits - 1
     else:
         with np.load(spec.obtain("usps.npz"), allow_pickle=False) as arrays:
             pixels, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
@@ -91,14 +89,14 @@ def read_usps(spec: DatasetSpec, split: str) -> Arrays:
 
 
 def opened(file: Path | io.BytesIO, what: str, remedy: str) -> Any:
-    """A picture in RGB, read whole."""
+    """Read a picture, in RGB."""
     with extra("data"):
         from PIL import Image
 
     try:
         with Image.open(file) as stored:
             return stored.convert("RGB")
-    # Pillow raises SyntaxError and ValueError too where a picture is damaged.
+    # Damaged pictures raise SyntaxError and ValueError, too.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataUnavailableError(
             f"{what}: expected a picture ({type(error).__name__}); {remedy}"
@@ -106,7 +104,7 @@ def opened(file: Path | io.BytesIO, what: str, remedy: str) -> Any:
 
 
 def decoded(stored: dict[str, bytes], size: int, name: str) -> npt.NDArray[np.uint8]:
-    """Pixels (n, 3, size, size) of square pictures."""
+    """Decode square pictures to pixels (n, 3, size, size)."""
     with extra("data"):
         from PIL.Image import Resampling
 

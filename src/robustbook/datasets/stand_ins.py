@@ -1,4 +1,4 @@
-"""Digits in the files of photographs, to rehearse on what `wild` reads."""
+"""Digits in the folders and tables of photographs, to rehearse without these."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_stand_ins(folder: Path | str, *, seed: int = 0) -> None:
     """Write three small data sets of digits in the folders and files of photographs.
 
     Waterbirds, celebA and camelyon17 as :func:`~robustbook.datasets.wild.load_wild`
-    reads them, some 500 to 1100 pictures of 32 × 32 pixels each. A 2 stands for
+    reads them, 500 to 1100 pictures of 32 × 32 pixels each. A 2 stands for
     landbird, dark hair and healthy tissue, a 6 for the others; a domain is a hue or a
     texture. Chapter 17.
 

@@ -11,7 +11,7 @@ import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ class WildDataset:
         return self.domains * len(self.class_names) + self.labels
 
     def subset(self, index: Any) -> WildDataset:
-        """Return some of the photographs: positions, or a mask, in its order."""
+        """Return the photographs of an index: positions, or a mask, in its order."""
         positions = positions_of(index, len(self)).numpy()
         return replace(
             self,
@@ -73,7 +73,7 @@ class WildDataset:
         )
 
     def by_domain(self) -> dict[str, WildDataset]:
-        """Return the photographs of each domain that there is, by its name."""
+        """Return the photographs of each domain that is present, by its name."""
         present = set(self.domains.tolist())
         return {
             name: self.subset(self.domains == number)
@@ -95,7 +95,7 @@ class WildDataset:
         Raises
         ------
         DataUnavailableError
-            If a file is missing or no picture.
+            If a file is missing, or is not a picture.
         """
         check_count("size", size)
         images = torch.empty((len(self), 3, size, size), dtype=torch.uint8)
@@ -120,8 +120,7 @@ _BILINEAR: Final = 2  # as Pillow numbers it
 _Row = tuple[str, int, int, str]
 
 
-@dataclass(frozen=True)
-class _Format:
+class _Format(NamedTuple):
     class_names: tuple[str, ...]
     domain_names: tuple[str, ...]
     rows: Callable[[Path], Iterator[_Row]]
@@ -221,7 +220,7 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
         for file, label, domain, _ in rows:
             if label not in classes or domain not in domains:
                 raise ValueError(f"class {label}, domain {domain} for {file}")
-    # A line that is cut off has None where a number should be.
+    # A truncated line has None for its missing numbers.
     except (OSError, csv.Error, LookupError, TypeError, ValueError) as error:
         raise DataUnavailableError(
             f"{folder}: expected tables as the package wilds unpacks them, got "
@@ -229,7 +228,6 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
             "`wilds.get_dataset(NAME, root_dir=FOLDER, download=True)`"
         ) from error
     files, labels, places, _ = zip(*rows, strict=True)
-    return WildDataset(
-        name, split, tuple(folder / file for file in files), torch.tensor(labels),
-        torch.tensor(places), form.class_names, form.domain_names,
-    )  # fmt: skip
+    paths = tuple(folder / file for file in files)
+    numbers = torch.tensor(labels), torch.tensor(places)
+    return WildDataset(name, split, paths, *numbers, *form[:2])

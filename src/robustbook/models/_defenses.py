@@ -189,7 +189,7 @@ class JPEGReverseSigmoid(nn.Module):
 
     Notes
     -----
-    With straight-through gradients, too, attacks find less than there is: the Reverse
+    With straight-through gradients, too, attacks find too few failures: the Reverse
     Sigmoid gives the least likely classes the largest probabilities after the first,
     and they aim at these. Attack :attr:`surrogate`, and evaluate this model on that.
 

@@ -45,7 +45,7 @@ _STACK: Final = ("encoder.layer", "transformer.layer")
 
 
 class Tokens(NamedTuple):
-    """Texts of like lengths: their positions, tokens, and what only fills up."""
+    """Texts of similar lengths: their positions, tokens, and a mask of the padding."""
 
     index: list[int]  # type: ignore[assignment]
     ids: Tensor
@@ -89,11 +89,11 @@ class Encoder(nn.Module):
     def batches(
         self, texts: Sequence[str], *, tokens: int, size: int = 20
     ) -> Iterator[Tokens]:
-        """Cut texts into tokens, at most so many of each, and batch the like long."""
-        ids = [one.ids for one in self._tokenizer.encode_batch(list(texts))]
+        """Cut texts into at most `tokens` tokens; batch those of similar lengths."""
+        ids = [text.ids for text in self._tokenizer.encode_batch(list(texts))]
         limit = min(check_count("tokens", tokens, minimum=3), self.longest)
-        # The mark at the end stays.
-        ids = [one if len(one) <= limit else one[: limit - 1] + one[-1:] for one in ids]
+        # A text that is cut keeps the mark at its end.
+        ids = [x if len(x) <= limit else x[: limit - 1] + x[-1:] for x in ids]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         for start in range(0, len(order), size):
             index = order[start : start + size]

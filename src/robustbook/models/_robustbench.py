@@ -1,4 +1,4 @@
-"""Models of RobustBench, through its own loader."""
+"""Models of RobustBench, through its loader."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load_robustbench(
     sha256: str | None = None,
     device: str = "cpu",
 ) -> nn.Module:
-    """Load a model of RobustBench with RobustBench's own ``load_model``.
+    """Load a model of RobustBench with RobustBench's ``load_model``.
 
     Needs ``robustbook[robustbench]``. The weights are read from
     ``DIRECTORY/DATASET/THREAT_MODEL/NAME.pt``; RobustBench downloads them from

@@ -2,7 +2,7 @@
 
 ``python -m robustbook.studies NAME`` runs one and writes ``data/results/NAME.json``
 with its provenance; :func:`results_for` is what chapters call. ``STUDIES`` holds all
-studies by name; "Four recipes" in the book shows how to add one.
+studies by name; "Six recipes" in the book shows how to add one.
 """
 
 from __future__ import annotations

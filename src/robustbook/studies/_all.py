@@ -45,7 +45,7 @@ def run_slice(
     minutes: float,
     since: datetime | None = None,
 ) -> list[str]:
-    """Run the waiting studies for so many minutes; return those that still wait.
+    """Run the waiting studies in one slice of time; return those that still wait.
 
     Each study runs in its own process, which begins no part after the end of the slice;
     the next slice goes on from there. A study that fails does not stop the others.

@@ -64,10 +64,10 @@ def compute(
     if not chosen.here:
         _compute_parts(study, run, chosen, until)
         if chosen.scheduler is not None:
-            whole = partial(
+            study_on_worker = partial(
                 compute, study, profile=profile, seed=seed, device=place, until=until
             )
-            (results,) = _on_workers(study, [whole], chosen)
+            (results,) = _on_workers(study, [study_on_worker], chosen)
             return replace(results, stamp=stamp)
     started, begin = datetime.now(UTC), perf_counter()
     # At least one part is computed, unless the engine has had time for parts.
@@ -104,11 +104,11 @@ def rows_of(study: Study, run: Run[Any]) -> Iterator[Row]:
     if hasattr(module, "rows"):
         yield from module.rows(run, **study.options)
         return
-    for one in run.by_setting():
-        for part in run.progress(parts_of(study, one)):
+    for setting_run in run.by_setting():
+        for part in run.progress(parts_of(study, setting_run)):
             yield from part()
         if hasattr(module, "summary"):
-            yield from module.summary(one, **study.options)
+            yield from module.summary(setting_run, **study.options)
 
 
 def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
@@ -117,14 +117,17 @@ def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
     if not hasattr(module, "measure"):
         return []
     list_parts = getattr(module, "parts", None)
+    parts: Iterable[Any]
     if hasattr(module, "rows"):
         parts = list_parts(run, **study.options) if list_parts else run.models()
         return [partial(module.measure, run, *part) for part in parts]
     calls: list[Callable[[], list[Row]]] = []
-    for one in run.by_setting():
-        networks = ((name,) for name in one.setting.models)
-        for part in list_parts(one, **study.options) if list_parts else networks:
-            calls.append(partial(one.measured, module.measure, *part, **study.options))
+    for setting_run in run.by_setting():
+        measured = partial(setting_run.measured, module.measure)
+        parts = ((name,) for name in setting_run.setting.models)
+        if list_parts:
+            parts = list_parts(setting_run, **study.options)
+        calls += [partial(measured, *part, **study.options) for part in parts]
     return calls
 
 

@@ -15,7 +15,7 @@ from robustbook.average_case.parts import joint_probability
 
 _NOMINAL: Final = 0.95
 _SCRAMBLES: Final = 8
-#: What rounding leaves of a variance of 0.
+#: The size of a variance of 0 after rounding.
 _TOLERANCE: Final = 1e-13
 #: Points of each scramble by default.
 _POINTS: Final = {"orthant_probability": 1024, "taylor": 128, "mmse": 128}
@@ -34,7 +34,7 @@ class Cell(NamedTuple):
         return (self.loadings[:, None] * self.loadings).fill_diagonal_(1)
 
     def failure(self) -> float:
-        """Probability that some margin is negative, by the trapezoidal rule."""
+        """Probability that at least one margin is negative, by the trapezoidal rule."""
         factor = torch.linspace(-12, 12, 96_001, dtype=torch.float64)
         spread = (1 - self.loadings.square()).sqrt()[:, None]
         means = self.limits[:, None] + self.loadings[:, None] * factor

@@ -43,7 +43,7 @@ def measure_pair(logits: Tensor, shifted: Tensor, labels: Tensor) -> Row:
 def sample_terms(
     result: Agreement, logits: Tensor, shifted: Tensor, labels: Tensor
 ) -> dict[str, Tensor]:
-    """What each sample adds to the means of the measures, shape (N,) each.
+    """Return the terms of each sample in the means of the measures, shape (N,) each.
 
     Contributions to PA are those at the best temperature (envelope theorem).
     """

@@ -41,7 +41,7 @@ def shifted_logits(
 ) -> Arrays:
     """Return logits of "source", "clean" and each shift ("noise 0.2").
 
-    PGD takes so many steps away from the clean answers, and knows no labels.
+    PGD takes `steps` steps away from the clean answers, and knows no labels.
     """
     logits = partial(logits_of, model, batch_size=_BATCH)
     arrays = {"source": logits(source.images), "clean": logits(judged.images)}

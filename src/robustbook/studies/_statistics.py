@@ -70,7 +70,7 @@ def ratio_of_means(plain: Values, other: Values) -> tuple[float, float]:
 
 
 def middle_95(values: Values) -> tuple[float | None, float | None]:
-    """Both ends of the middle 95 % of what is known; None for fewer than two."""
+    """Both ends of the middle 95 % of the known values; None for fewer than two."""
     known = values[~np.isnan(values)]
     if len(known) < 2:
         return None, None
@@ -89,7 +89,7 @@ def class_differences(
     groups = [group for group in groups if len(group) > 1]
 
     def between(*parts: Values, axis: int = -1) -> Any:
-        # What differs from the F statistic here does not change the order.
+        # The F statistic differs from this by terms that do not change the order.
         return sum(part.sum(axis) ** 2 / part.shape[axis] for part in parts)
 
     test = permutation_test(
@@ -202,7 +202,7 @@ def area_within_classes(
 
 
 def rank_correlation(a: Values, b: Values) -> float:
-    """Spearman's correlation of what is finite; 0 if one does not vary at all."""
+    """Spearman's correlation of the finite values; 0 if one side does not vary."""
     there = np.isfinite(a) & np.isfinite(b)
     a, b = a[there], b[there]
     if len(a) < 3:
@@ -213,7 +213,7 @@ def rank_correlation(a: Values, b: Values) -> float:
 
 
 def rank_correlation_error(a: Values, b: Values) -> float:
-    """Standard error of Spearman's correlation of what is finite (Bonett and Wright).
+    """Standard error of Spearman's correlation of finite values (Bonett and Wright).
 
     NaN for fewer than four.
     """

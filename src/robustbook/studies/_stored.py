@@ -129,9 +129,10 @@ def _git_state() -> tuple[str | None, bool | None]:
     """Commit, and whether tracked files differ from it; None outside a checkout."""
     project = package_source().parent
     questions = (
-        ("rev-parse", "--show-toplevel"), ("rev-parse", "HEAD"),
+        ("rev-parse", "--show-toplevel"),
+        ("rev-parse", "HEAD"),
         ("status", "--porcelain", "-uno"),
-    )  # fmt: skip
+    )
     outputs = []
     for words in questions:
         try:

@@ -105,7 +105,7 @@ class Study:
         return sums
 
     def stamp(self, profile: str) -> dict[str, Any]:
-        """What the rows depend on: code with all that it imports, options, inputs."""
+        """All that the rows depend on: code with its imports, options, inputs."""
         return {
             "module": self.code,
             "options": self.variant,

@@ -1,4 +1,4 @@
-"""What agreement chooses, between folds and between shifts, beside labeled judges."""
+"""Choices by agreement between folds and between shifts, beside labeled judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation of the agreement kernel costs, and how many passes it takes."""
+"""The cost of an evaluation of the agreement kernel, and the number of passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from robustbook.agreement.solver import Kernel, agreement_search, maximize
 from robustbook.studies.agreement_speed import ordinary_problem, shortest
 from robustbook.studies.run import Row, Run, Setting, one_thread
 
-#: What an evaluation of two views does, counted in the kernel: for each entry
+#: The work of an evaluation of two views, counted in the kernel: for each entry
 #: exponentials, sweeps (an operation of all entries of a buffer with another's), and
 #: products with a vector; operations on a column of a number a sample; calls a chunk.
 COUNTS: Final = {"exp": 2, "sweep": 16, "product": 9, "column": 38, "call": 105}
@@ -26,7 +26,7 @@ KEPT_COUNTS: Final = COUNTS | {"sweep": 10, "call": 76}
 #: Entries of a chunk, and of the largest problem that is kept.
 CHUNK: Final = 2**17
 KEPT: Final = 2**18
-#: A timing repeats its action until so many CPU seconds have passed.
+#: A timing repeats its action until this many CPU seconds have passed.
 _LEAST: Final = 0.004
 #: The noise and the number of classes of the problems whose passes are counted.
 _PROBLEMS: Final = {
@@ -165,7 +165,7 @@ def _timed(kernel: Kernel, repeat: int) -> Row:
         return times | {"cpu": _seconds(evaluate)}
 
     turns = [turn() for _ in range(repeat)]
-    # The shortest: other programs slow down some, by what they do to the caches.
+    # The shortest: other programs slow down a few turns by filling the caches.
     row = {name: min(times[name] for times in turns) for name in turns[0]}
     row["cpu_median"] = statistics.median(times["cpu"] for times in turns)
     parts = predicted_parts(row, kernel.num_samples, kernel.num_classes)

@@ -71,7 +71,7 @@ def _measure(name: str, sample: Sample, seed: int) -> Iterator[Row]:
     classifier = load_classifier(name)
     known = len(set(sample.labels) & set(classifier.labels))
     with warnings.catch_warnings():
-        # What they say is in the rows: labels that are known, and zeros.
+        # The warnings are about known labels and zeros, which the rows show.
         warnings.simplefilter("ignore")
         measured = measure_shifts(sample, classifier, seed=seed)
     for row in measured:

@@ -165,7 +165,7 @@ def _with_normal(estimate: Any, value: str = "value") -> Pair:
 def _views(
     random: np.random.Generator, n: int, changes: float, views: int = 2
 ) -> list[Tensor]:
-    """Answers of two confidences among ten, some of which change to sure others."""
+    """Logits of ten classes; a share changes to another confident answer."""
     label = random.integers(10, size=n)
     clean = random.normal(size=(n, 10))
     clean[np.arange(n), label] += random.choice([4.0, 8.0], size=n)
@@ -182,7 +182,7 @@ def _views(
 def _true_agreement(
     full: bool, changes: float, views: int = 2, prior: Tensor | None = None
 ) -> float:
-    """Of so many that its own error is small beside theirs."""
+    """Return the agreement of a sample so large that its error is negligible."""
     random = np.random.default_rng(7)
     many = _views(random, 200_000 if full else 20_000, changes, views)
     return posterior_agreement(*many, prior=prior, tol=1e-7).pa

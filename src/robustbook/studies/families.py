@@ -49,7 +49,7 @@ def over_families(
     Parameters
     ----------
     statistic : callable
-        Of some of the networks' names, in their order.
+        A function of a subset of the networks' names, in their order.
     networks : sequence of str
         Distinct names.
 
@@ -66,7 +66,7 @@ def over_families(
     Examples
     --------
     >>> shares = {"a": 0.1, "b": 0.3, "c": 0.2}
-    >>> ends = over_families(lambda some: sum(map(shares.get, some)) / len(some), "abc")
+    >>> ends = over_families(lambda names: sum(map(shares.get, names)) / 3, "abc")
     >>> [round(end, 3) for end in ends]
     [0.2, -0.048, 0.448]
     """
@@ -93,7 +93,7 @@ def over_families(
 def matched_difference(
     values: npt.ArrayLike, level: npt.ArrayLike, treated: npt.ArrayLike
 ) -> float:
-    """Return by how much some networks exceed others of the same level.
+    """Return by how much treated networks exceed others of the same level.
 
     The coefficient of `treated` where least squares explain `values` by it and by
     `level`, along parallel lines. Chapter 39.

@@ -20,9 +20,9 @@ from robustbook.studies.run import Row, Run, Setting
 #: With the labels of the data set, the crowd, a random person, and a random person who
 #: names something else than the label.
 MEASURES: Final = ("labels", "crowd", "person", "second")
-#: Images are clear if so many people give the same name.
+#: An image is clear if at least this share of people gives it the same name.
 CLEAR: Final = 0.9
-#: What is added to counts before their logarithms are logits.
+#: A constant added to counts before their logarithms are logits.
 _PSEUDO: Final = 0.5
 #: Resamples of the images, and random halves of the people.
 _DRAWS: Final = {"full": 2000, "quick": 200}
@@ -78,7 +78,7 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
 def rows(run: Run[Setting]) -> Iterator[Row]:
     """Measure the agreement of each network with people, and of people with people.
 
-    Rows told apart by ``what``: "people": how many images are clear, how often two
+    Rows with ``what`` = "people": how many images are clear, how often two
     persons give one name (``same``), and for each of :data:`MEASURES` but the labels
     the agreement of a random half of the people with the others, beside the most that
     any posterior reaches (``_cap``); "model", one a network: the same measures with

@@ -36,7 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 REMEDY: Final = "run its study again"
-#: How the names of our own checkpoints end: with the seed of their training.
+#: The end of the names of the project's checkpoints: the seed of their training.
 _RUN: Final = re.compile(r"-s\d+$")
 
 Row = Mapping[str, Any]
@@ -198,7 +198,7 @@ def results_folder(directory: Path | str | None) -> Path:
 
 
 def _read_stored(path: Path) -> Results:
-    # What a page shows is rows and the run that measured them; a stamp is neither.
+    # A page shows rows and the run that measured them, not the stamp.
     for part in ("rows", "provenance"):
         note_read(path, part)
     match read_json(path, remedy=REMEDY, note=False):

@@ -291,7 +291,7 @@ def with_keys(keys: Row, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def decimals(value: Any, digits: int = 6) -> float:
-    """Round to a plain number with so many decimals."""
+    """Round to a plain number with `digits` decimals."""
     return round(float(value), digits)
 
 

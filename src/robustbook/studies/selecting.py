@@ -1,4 +1,4 @@
-"""What criteria select among the epochs of trainings, and means over trainings."""
+"""Epochs that criteria select, and means over trainings."""
 
 from __future__ import annotations
 
@@ -168,14 +168,14 @@ def share_interval(count: int, total: int) -> tuple[float, float]:
     return Share.of(torch.arange(total) < count).interval
 
 
-def paired_interval(one: Any, other: Any) -> tuple[float, float, float]:
+def paired_interval(first: Any, second: Any) -> tuple[float, float, float]:
     """Return a difference of two shares of the same cases and its 95 % interval.
 
     Agresti and Min's, which is within ±1 for few cases, too.
 
     Parameters
     ----------
-    one, other : array of bool, shape (N,)
+    first, second : array of bool, shape (N,)
         Which cases count for the first share, and which for the second.
 
     Returns
@@ -188,5 +188,5 @@ def paired_interval(one: Any, other: Any) -> tuple[float, float, float]:
     >>> -1 <= low < 0 < difference < high <= 1
     True
     """
-    rates = paired_rates(*(torch.tensor([*hits]).bool() for hits in (one, other)))
+    rates = paired_rates(*(torch.tensor([*hits]).bool() for hits in (first, second)))
     return rates.value, *rates.interval

@@ -70,9 +70,9 @@ class IRM:
     Parameters
     ----------
     weight : float, default 1.0
-        λ. Above 1 the whole loss is divided by it, as the method's authors do.
+        λ. If it is above 1, the loss is divided by it, as the method's authors do.
     warmup_epochs : int, default 0
-        For so many epochs λ is min(weight, 1).
+        The number of first epochs in which λ is min(weight, 1).
 
     Examples
     --------

@@ -109,7 +109,7 @@ def shuffled_batches(
 def domain_batches(
     domains: list[Dataset], batch_size: int, device: torch.device
 ) -> Batches:
-    """As many images of each domain in every batch; small domains are repeated."""
+    """Draw equally many images of each domain in a batch; small domains repeat."""
     images = [domain.images.to(device) for domain in domains]
     labels = [domain.labels.to(device) for domain in domains]
     wanted = -(-max(map(len, domains)) // batch_size) * batch_size

@@ -70,7 +70,7 @@ def mirror_and_shift(
 def cross_entropy_loss(
     model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Return the mean cross-entropy in nats: what plain training minimizes.
+    """Return the mean cross-entropy in nats, which plain training minimizes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Pairing: cross-entropy, and a price on answers that noise changes."""
+"""Pairing: cross-entropy, and a penalty on answers that noise changes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class AttackedView:
 class OtherDomain:
     """The other view of an image is one of the same class, from another domain.
 
-    It is drawn from the batch; an image without one there is its own.
+    It is drawn from the batch; an image without a partner there stays as it is.
 
     Examples
     --------

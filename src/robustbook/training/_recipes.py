@@ -63,7 +63,7 @@ class Recipe:
     gradient_penalty : float
         Weight of the squared norm of the cross-entropy's gradient by the pixels.
     seeds : int
-        Training seeds 0, 1, ... of the committed models: as many.
+        The number of training seeds of the committed models: 0, 1, ...
     long : LongTraining, optional
         Further options of a training that takes hours.
     """

@@ -66,7 +66,7 @@ def read_state(path: Path) -> dict[str, Any]:
     except Exception as error:  # torch raises whatever the damage leads to
         raise ValueError(
             f"checkpoint: expected a file that a training wrote, got {path}, which "
-            f"cannot be read ({type(error).__name__}); delete it to begin anew"
+            f"cannot be read ({type(error).__name__}); delete it to start again"
         ) from error
     return state
 

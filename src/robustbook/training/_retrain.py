@@ -25,10 +25,10 @@ from robustbook.training._losses import mirror_and_shift
 from robustbook.training._recipes import RECIPES, Recipe
 from robustbook.training._train import train_classifier
 
-#: Data sets of recipes with another name.
+#: The data sets of recipes whose name differs.
 _DATASETS: Final = {"cifar10-adversarial": "cifar10"}
 
-#: Splits on which accuracy is measured, if not on the whole test part.
+#: Splits on which accuracy is measured instead of the test split.
 _TEST_SPLITS: Final = {"cifar10": "test1000"}
 
 _REGISTRY: Final = "registry.json"
@@ -118,9 +118,10 @@ def _resume_file(folder: Path, run: str) -> Path:
 
 
 def _written(
-    folder: Path, trained: dict[str, tuple[nn.Module, dict[str, Any]]],
+    folder: Path,
+    trained: dict[str, tuple[nn.Module, dict[str, Any]]],
     entries: dict[str, dict[str, Any]],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Write the models and the registry, which is moved to its place last."""
     # In the same folder: an interrupted writing must not leave new weights
     # under old sums.

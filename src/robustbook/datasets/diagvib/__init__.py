@@ -10,6 +10,7 @@ The factors, their levels and intervals are those of DiagViB-6 (E. Eulig et al.,
 ICCV 2021); code and textures are our own.
 """
 
+from robustbook.datasets.diagvib._draws import draw, draw_all, every_level
 from robustbook.datasets.diagvib._factors import (
     FACTORS,
     HUE_SPREAD,
@@ -24,7 +25,7 @@ from robustbook.datasets.diagvib._factors import (
     original_position,
 )
 from robustbook.datasets.diagvib._render import texture
-from robustbook.datasets.diagvib._scenes import Scenes, draw, draw_all, every_level
+from robustbook.datasets.diagvib._scenes import Scenes
 from robustbook.datasets.diagvib._setups import (
     CONFIGURED,
     DISCRIMINABILITY,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Never
 
 from robustbook._checks.arguments import check_choice
 
@@ -64,7 +64,7 @@ FACTORS: Final[Mapping[str, tuple[str, ...]]] = {
     "scale": tuple(SCALES),
 }
 
-#: What an environment holds of a factor: one level; levels that are drawn with equal
+#: The value of a factor in an environment: one level; levels that are drawn with equal
 #: probability; or either of these for each digit, which ties the factor to the class.
 Choice = str | tuple[str, ...] | Mapping[int, str | tuple[str, ...]]
 
@@ -92,30 +92,17 @@ def original_position(name: str) -> str:
     return next(other for other, place in POSITIONS.items() if place == (down, across))
 
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+class Frozen(dict[Any, Any]):
+    """A dictionary whose items cannot be set, so that it can be hashed."""
 
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
 
-class Frozen(Mapping[Key, Value]):
-    """A mapping that does not change, so that it can be hashed; it can be pickled."""
+    def __setitem__(self, *_: object) -> Never:
+        raise TypeError("this mapping does not change")
 
-    def __init__(self, items: Mapping[Key, Value]) -> None:
-        self._items = dict(items)
-
-    def __getitem__(self, key: Key) -> Value:
-        return self._items[key]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._items.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._items)
+    def __reduce__(self) -> tuple[type, tuple[dict[Any, Any]]]:
+        return type(self), (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -188,7 +175,7 @@ class Environment:
         return (choice,) if isinstance(choice, str) else tuple(choice)
 
     def changed(self, **levels: Choice) -> Environment:
-        """Return this environment with some factors at other levels."""
+        """Return this environment with the given factors at other levels."""
         return replace(self, **levels)
 
     def differs_from(self, other: Environment) -> tuple[str, ...]:

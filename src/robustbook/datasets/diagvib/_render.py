@@ -1,10 +1,10 @@
-"""From scenes to pictures, many at once: textures by formulas, digits, colors."""
+"""Textures from formulas, and masks of handwritten digits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,9 @@ from robustbook._checks.arguments import check_choice
 from robustbook.datasets._images import load_dataset
 from robustbook.datasets.diagvib._factors import TEXTURES
 
-if TYPE_CHECKING:
-    from robustbook.datasets.diagvib._scenes import Scenes
-
 #: Where digits come from.
 SOURCES: Final = ("digits", "mnist")
-#: Parts that share no digit.
+#: Splits that share no digit.
 SPLITS: Final = ("train", "validation", "test")
 #: Side of an object's cell in a picture of 128 pixels; the digit fills 28 of it.
 CELL: Final = 40
@@ -30,16 +27,8 @@ _DIGIT: Final = 28.0
 _IN_BOX: Final = 100
 #: Beyond this one it belongs to the digit, once that is enlarged.
 _IN_MASK: Final = {"mnist": 150.0, "digits": 100.0}
-#: Gray of the background, of 1.
-BACKGROUND: Final = 127 / 255
-#: Side of the original's pictures, in which cells and textures are measured.
-_FULL: Final = 128
-#: Pictures made at once: what fits a processor's cache is fastest.
-_CHUNK: Final = {"cpu": 64, "cuda": 4096}
-
 #: Side of a texture, in pixels of a picture of 128 pixels.
 SIDE: Final = 256
-
 
 Array = npt.NDArray[np.float64]
 
@@ -54,26 +43,19 @@ def _noise(random: np.random.RandomState, cells: tuple[int, int]) -> Array:
     return map_coordinates(values, place, order=3, mode="grid-wrap")
 
 
-def _columns() -> Array:
-    return np.mgrid[0:SIDE, 0:SIDE][1].astype(np.float64)
+#: The column of each pixel of a texture.
+_COLUMNS: Final = np.mgrid[0:SIDE, 0:SIDE][1].astype(np.float64)
 
 
 def _blocks(
-    random: np.random.RandomState,
-    height: float,
-    width: float,
-    *,
-    joint: float,
-    running: bool,
-    contrast: float,
-) -> Array:
-    """Rectangles with joints between them, each of its own brightness."""
-    columns = _columns()
-    rows = columns.T
-    course = np.floor(rows / height).astype(int)
+    random: np.random.RandomState, height: float, width: float, *, joint: float,
+    running: bool, contrast: float,
+) -> Array:  # fmt: skip
+    """Rectangles of random brightness with joints between them."""
+    course = np.floor(_COLUMNS.T / height).astype(int)
     shift = np.where(course % 2 == 1, width / 2, 0.0) if running else 0.0
-    number = np.floor((columns + shift) / width).astype(int)
-    down, across = rows % height, (columns + shift) % width
+    number = np.floor((_COLUMNS + shift) / width).astype(int)
+    down, across = _COLUMNS.T % height, (_COLUMNS + shift) % width
     inside = np.minimum.reduce([down, height - down, across, width - across])
     gray = random.random_sample((course.max() + 1, number.max() + 1))[course, number]
     rise = np.clip((inside - joint) / 1.5, 0.0, 1.0)
@@ -86,22 +68,18 @@ def _tiles(random: np.random.RandomState) -> Array:
 
 def _bricks(random: np.random.RandomState) -> Array:
     grain = 0.5 * _noise(random, (128, 128))
-    wall = _blocks(random, 6.4, 16, joint=0.7, running=True, contrast=0.6)
-    return wall + grain
+    return grain + _blocks(random, 6.4, 16, joint=0.7, running=True, contrast=0.6)
 
 
 def _wood(random: np.random.RandomState) -> Array:
-    columns = _columns()
     drift = 26.0 * _noise(random, (3, 6)) + 3.0 * _noise(random, (10, 24))
-    rings = np.sin(2 * np.pi * (columns + drift) / 11.0)
-    fibers = _noise(random, (16, 128))
-    return rings + 1.1 * fibers
+    rings = np.sin(2 * np.pi * (_COLUMNS + drift) / 11.0)
+    return rings + 1.1 * _noise(random, (16, 128))
 
 
 def _carpet(random: np.random.RandomState) -> Array:
-    columns = _columns()
-    warp = np.sin(2 * np.pi * (columns.T + columns) / 5.0)
-    weft = np.sin(2 * np.pi * (columns.T - columns) / 5.0)
+    warp = np.sin(2 * np.pi * (_COLUMNS.T + _COLUMNS) / 5.0)
+    weft = np.sin(2 * np.pi * (_COLUMNS.T - _COLUMNS) / 5.0)
     tufts = _noise(random, (128, 128))
     octaves = np.sum([_noise(random, (8, 8)), _noise(random, (16, 16)) / 2], axis=0)
     return warp * weft + 2.2 * tufts + 0.5 * octaves
@@ -164,21 +142,14 @@ def texture_bank(side: int) -> Tensor:
     return bank[:, 0].clamp(0.0, 1.0).contiguous()
 
 
-# ------------------------------------------------------------------------- pictures
-
-
 @lru_cache(maxsize=6)
 def _digits_of(source: str, split: str) -> tuple[Tensor, ...]:
-    """The pictures of a part, (n, H, W) uint8, one tensor for each digit.
-
-    Of each digit's training images the last fifth is for validation, as in the
-    original.
-    """
+    """The pictures of a split, (n, H, W) uint8, one tensor for each digit."""
     data = load_dataset(source, "test" if split == "test" else "train")
     masks = []
     for shape in range(data.num_classes):
         members = torch.nonzero(data.labels == shape)[:, 0]
-        most = len(members) * 4 // 5
+        most = len(members) * 4 // 5  # the last fifth is for validation, as in DiagViB
         parts = {"train": slice(most), "validation": slice(most, None)}
         members = members[parts.get(split, slice(None))]
         masks.append((255 * data.images[members, 0]).round().to(torch.uint8))
@@ -186,7 +157,7 @@ def _digits_of(source: str, split: str) -> tuple[Tensor, ...]:
 
 
 def count_masks(source: str, split: str, shape: int) -> int:
-    """How many different pictures of a digit a part has."""
+    """Return the number of different pictures of a digit in a split."""
     return len(_digits_of(source, split)[shape])
 
 
@@ -215,7 +186,7 @@ def _centered(images: Tensor) -> Tensor:
 
 
 def _extent(touched: Tensor) -> tuple[Tensor, Tensor]:
-    """First and one past the last True of each row of (n, L)."""
+    """Positions of the first True and behind the last one, of each row of (n, L)."""
     places = torch.arange(touched.shape[1])
     low = torch.where(touched, places, touched.shape[1]).amin(1)
     high = torch.where(touched, places, -1).amax(1) + 1
@@ -224,7 +195,7 @@ def _extent(touched: Tensor) -> tuple[Tensor, Tensor]:
 
 def _cubic_rows(length: int, low: Tensor, high: Tensor, factor: Tensor) -> Tensor:
     """Matrices (n, 40, length) that enlarge [low, high) around the cell's middle."""
-    # Keys' kernel; nothing outside [low, high) is seen.
+    # Keys' kernel; pixels outside [low, high) have no weight.
     middle = (low + high - 1) / 2
     offset = torch.arange(CELL) - (CELL - 1) / 2
     place = middle[:, None] + offset / factor[:, None]
@@ -241,75 +212,7 @@ def _cubic_rows(length: int, low: Tensor, high: Tensor, factor: Tensor) -> Tenso
 def mask_bank(
     source: str, split: str, shapes: tuple[int, ...], side: int
 ) -> tuple[Tensor, Tensor]:
-    """Masks of several digits in one tensor, and where each digit begins."""
+    """Masks of several digits in one tensor, and the position of each digit's first."""
     masks = [_masks(source, split, shape, side) for shape in shapes]
     counts = torch.tensor([0] + [len(part) for part in masks])
     return torch.cat(masks), counts.cumsum(0)[:-1]
-
-
-def render(scenes: Scenes, *, size: int, device: str, dtype: torch.dtype) -> Tensor:
-    """Make pictures (n, 3, size, size)."""
-    target = torch.device(device)
-    images = torch.empty((len(scenes), 3, size, size), dtype=dtype, device=target)
-    side = max(1, round(CELL * size / _FULL))
-    masks, first = mask_bank(scenes.source, scenes.split, scenes.shapes, side)
-    masks, first = masks.to(target), first.to(target)
-    textures = texture_bank(SIDE * size // _FULL).to(target)
-    # A cell has a whole number of pixels, so the rest of the size is in the scale.
-    unit = CELL * size / _FULL / side
-    chunk = _CHUNK.get(target.type, 4096)
-    for start in range(0, len(scenes), chunk):
-        part = slice(start, start + chunk)
-        labels = scenes.labels[part].to(target)
-        mask = masks[first[labels] + scenes.instances[part].to(target)]
-        mask = mask.float().div_(255)
-        level, crop = scenes.levels["texture"][part], scenes.crop[part]
-        grain = mask * _crops(textures, level.to(target), crop.to(target), side)
-        middle = scenes.position[part].to(target) * (size - 1)
-        factor = scenes.scale[part].to(target) * unit
-        across = _linear_rows(side, size, middle[:, 0], factor).transpose(1, 2)
-        down = _linear_rows(side, size, middle[:, 1], factor)
-        # Two layers: how much is covered, and how much of that is the dark end.
-        layers = torch.stack([down @ mask @ across, down @ grain @ across], dim=1)
-        hue, lightness = scenes.hue[part], scenes.lightness[part]
-        dark, light = colors_of(hue.to(target), lightness.to(target))
-        mix = torch.stack([light - BACKGROUND, dark - light], dim=2)
-        picture = torch.bmm(mix, layers.flatten(2)).add_(BACKGROUND)
-        picture = picture.clamp_(0.0, 1.0).mul_(255).round_()
-        if dtype == torch.float32:
-            picture = picture.div_(255)
-        images[part] = picture.view(-1, 3, size, size)
-    return images
-
-
-def colors_of(hue: Tensor, lightness: Tensor) -> tuple[Tensor, Tensor]:
-    """RGB colors (n, 3) of the two ends: HLS at full saturation."""
-    phase = torch.tensor([0.0, 4.0, 2.0], device=hue.device)
-    place = (hue[:, None] / 60.0 + phase) % 6.0
-    pure = ((place - 3.0).abs() - 1.0).clamp(0.0, 1.0) - 0.5
-    chroma = 1.0 - (2.0 * lightness - 1.0).abs()
-    ends = lightness[:, :, None] + chroma[:, :, None] * pure[:, None]
-    return ends[:, 0], ends[:, 1]
-
-
-def _crops(textures: Tensor, level: Tensor, crop: Tensor, side: int) -> Tensor:
-    """A square piece of each scene's texture, (n, side, side)."""
-    room = textures.shape[1] - side + 1
-    corner = (crop * room).long()
-    steps = torch.arange(side, device=level.device)
-    rows = corner[:, 0, None, None] + steps[:, None]
-    columns = corner[:, 1, None, None] + steps
-    return textures[level[:, None, None], rows, columns]
-
-
-def _linear_rows(side: int, size: int, middle: Tensor, factor: Tensor) -> Tensor:
-    """Matrices (n, size, side) that scale a cell and put it around `middle`."""
-    # Linear interpolation, with a wider kernel where the cell is made smaller. The
-    # cell's margin is empty: what the weights of its border sum to does not matter.
-    pixels = torch.arange(size, device=middle.device)
-    cells = torch.arange(side, device=middle.device)
-    inverse = factor.reciprocal()[:, None]
-    place = (pixels - middle[:, None]) * inverse + (side - 1) / 2
-    reach = inverse.clamp(min=1.0)[:, :, None]
-    weight = (1.0 - (place[:, :, None] - cells).abs() / reach).clamp_(min=0.0)
-    return weight / weight.sum(2, keepdim=True).clamp_(min=1e-6)

@@ -1,109 +1,25 @@
-"""Scenes: everything about a picture that is drawn at random, then the picture."""
+"""Scenes: everything about a picture that was drawn at random, and their pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_choice, check_count
+from robustbook._checks.arguments import check_count
 from robustbook.datasets._types import Dataset, positions_of
-from robustbook.datasets.diagvib import _factors
-from robustbook.datasets.diagvib._factors import FACTORS, SHAPES, Environment
-from robustbook.datasets.diagvib._render import SOURCES, SPLITS, count_masks, render
+from robustbook.datasets.diagvib._factors import Environment
+from robustbook.datasets.diagvib._render import CELL, SIDE, mask_bank, texture_bank
 
-Integers = npt.NDArray[np.int64]
-
-#: What is drawn of each scene, one number in [0, 1) each: only ever add at the end, or
-#: seeds have other pictures.
-_DRAWN: Final = (
-    *("hue level", "hue", "lightness level", "dark end", "light end", "texture level"),
-    *("texture row", "texture column", "position level", "across", "down"),
-    *("scale level", "scale"),
-)
-
-
-@dataclass(frozen=True)
-class _RandomStreams:
-    """Streams of random numbers, each with a name: none moves when another grows."""
-
-    seed: int
-    split: int
-
-    def _stream(self, *name: int) -> np.random.Generator:
-        return np.random.default_rng((self.seed, self.split, *name))
-
-    def labels(self, count: int, classes: int) -> Integers:
-        """Every class once in each run of as many labels, in a random order."""
-        runs = self._stream(0).random((-(-count // classes), classes))
-        return runs.argsort(axis=1).ravel()[:count].astype(np.int64)
-
-    def uniform(self, count: int, part: int) -> npt.NDArray[np.float64]:
-        """One row of numbers for each scene."""
-        return self._stream(1, part).random((count, len(_DRAWN)))
-
-    def pool(self, size: int, shape: int, part: int, parts: int) -> Integers:
-        """The digits of one of several parts that share none."""
-        if size < parts:
-            raise ValueError(
-                f"environments: expected at most {size}, the number of pictures of "
-                f"the digit {shape}, if they are to share none; got {parts}; or pass "
-                "paired=True"
-            )
-        return self._stream(2, shape).random(size).argsort()[part::parts]
-
-    def walk(self, pool: Integers, count: int, shape: int, part: int) -> Integers:
-        """Go through a pool as often as needed, each time in another order."""
-        rounds = [
-            pool[self._stream(3, shape, part, lap).random(len(pool)).argsort()]
-            for lap in range(-(-count // len(pool)))
-        ]
-        return np.concatenate(rounds)[:count] if rounds else pool[:0]
-
-
-def _factor_values(
-    environment: Environment,
-    shapes: tuple[int, ...],
-    labels: Integers,
-    uniform: npt.NDArray[np.float64],
-) -> dict[str, Any]:
-    """Levels and values of all factors, from uniform numbers."""
-    column = dict(zip(_DRAWN, uniform.T, strict=True))
-    levels = {factor: np.empty(len(labels), dtype=np.int64) for factor in FACTORS}
-    for factor, level in levels.items():
-        for label, shape in enumerate(shapes):
-            names = environment.levels(factor, shape)
-            choices = np.array([_factors.level_index(factor, name) for name in names])
-            members = labels == label
-            share = column[f"{factor} level"][members]
-            level[members] = choices[(share * len(choices)).astype(np.int64)]
-
-    def between(
-        intervals: Sequence[tuple[float, float]], factor: str, name: str
-    ) -> Tensor:
-        low, high = np.array(intervals)[levels[factor]].T
-        return torch.from_numpy((low + (high - low) * column[name]).astype(np.float32))
-
-    spread = _factors.HUE_SPREAD
-    hues = [(hue - spread, hue + spread) for hue in _factors.HUES.values()]
-    dark, light = zip(*_factors.LIGHTNESSES.values(), strict=True)
-    across, down = zip(*_factors.POSITIONS.values(), strict=True)
-    lightness = (dark, "dark end"), (light, "light end")
-    position = (across, "across"), (down, "down")
-    crop = np.stack([column["texture row"], column["texture column"]], axis=1)
-    return {
-        "levels": {name: torch.from_numpy(level) for name, level in levels.items()},
-        "hue": between(hues, "hue", "hue") % 360.0,
-        "lightness": torch.stack([between(x, "lightness", k) for x, k in lightness], 1),
-        "crop": torch.from_numpy(crop.astype(np.float32)),
-        "position": torch.stack([between(x, "position", k) for x, k in position], 1),
-        "scale": between(list(_factors.SCALES.values()), "scale", "scale"),
-    }
+#: Gray of the background, from 0 to 1.
+BACKGROUND: Final = 127 / 255
+#: Side of the original's pictures, in which cells and textures are measured.
+_FULL: Final = 128
+#: Pictures made at once; a batch that fits a processor's cache is fastest.
+_CHUNK: Final = {"cpu": 64, "cuda": 4096}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +31,7 @@ class Scenes:
     environment, source, split : Environment, str, str
         Where the scenes, and the digits in them, come from.
     shapes : tuple of int
-        The digits that are told apart.
+        The digits that are the classes.
     labels : Tensor, shape (n,)
         int64 classes: k means the digit ``shapes[k]``.
     instances : Tensor, shape (n,)
@@ -218,183 +134,69 @@ class Scenes:
         return Dataset(images, self.labels, name, self.split, len(self.shapes))
 
 
-def draw(
-    environment: Environment,
-    *,
-    shapes: Sequence[int] = SHAPES,
-    count: int,
-    split: str = "train",
-    source: str = "digits",
-    seed: int = 0,
-) -> Scenes:
-    """Draw scenes from one environment; several at once: :func:`draw_all`.
-
-    Parameters
-    ----------
-    environment : Environment
-        Which levels the factors have.
-    shapes : sequence of int
-        The digits that are told apart, equally frequent; all ten by default.
-    count : int
-        The number of scenes. More scenes of one seed begin with the fewer.
-    split : str, default "train"
-        "train", "validation" or "test": they share no digit.
-    source : str, default "digits"
-        "digits", those inside scikit-learn, 8 pixels wide; or "mnist".
-    seed : int, default 0
-        Random seed.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not one of those above.
-    DataUnavailableError
-        If `source` is "mnist" and MNIST is not available.
-
-    Examples
-    --------
-    >>> scenes = draw(Environment(scale="large"), shapes=(4, 9), count=1000, seed=1)
-    >>> torch.bincount(scenes.labels).tolist()
-    [500, 500]
-    """
-    options: dict[str, Any] = {"split": split, "source": source, "seed": seed}
-    return draw_all([environment], shapes=shapes, count=count, **options)[0]
+def render(scenes: Scenes, *, size: int, device: str, dtype: torch.dtype) -> Tensor:
+    """Make pictures (n, 3, size, size)."""
+    target = torch.device(device)
+    images = torch.empty((len(scenes), 3, size, size), dtype=dtype, device=target)
+    side = max(1, round(CELL * size / _FULL))
+    masks, first = mask_bank(scenes.source, scenes.split, scenes.shapes, side)
+    masks, first = masks.to(target), first.to(target)
+    textures = texture_bank(SIDE * size // _FULL).to(target)
+    # A cell has a whole number of pixels, so the rest of the size is in the scale.
+    unit = CELL * size / _FULL / side
+    chunk = _CHUNK.get(target.type, 4096)
+    for start in range(0, len(scenes), chunk):
+        part = slice(start, start + chunk)
+        labels = scenes.labels[part].to(target)
+        mask = masks[first[labels] + scenes.instances[part].to(target)]
+        mask = mask.float().div_(255)
+        level, crop = scenes.levels["texture"][part], scenes.crop[part]
+        grain = mask * _crops(textures, level.to(target), crop.to(target), side)
+        middle = scenes.position[part].to(target) * (size - 1)
+        factor = scenes.scale[part].to(target) * unit
+        across = _linear_rows(side, size, middle[:, 0], factor).transpose(1, 2)
+        down = _linear_rows(side, size, middle[:, 1], factor)
+        # Two layers: how much is covered, and how much of that is the dark end.
+        layers = torch.stack([down @ mask @ across, down @ grain @ across], dim=1)
+        hue, lightness = scenes.hue[part], scenes.lightness[part]
+        dark, light = colors_of(hue.to(target), lightness.to(target))
+        mix = torch.stack([light - BACKGROUND, dark - light], dim=2)
+        picture = torch.bmm(mix, layers.flatten(2)).add_(BACKGROUND)
+        picture = picture.clamp_(0.0, 1.0).mul_(255).round_()
+        if dtype == torch.float32:
+            picture = picture.div_(255)
+        images[part] = picture.view(-1, 3, size, size)
+    return images
 
 
-def draw_all(
-    environments: Sequence[Environment],
-    *,
-    shapes: Sequence[int] = SHAPES,
-    count: int,
-    split: str = "train",
-    paired: bool | Sequence[int] = False,
-    source: str = "digits",
-    seed: int = 0,
-) -> tuple[Scenes, ...]:
-    """Draw scenes from several environments; scene i has the same class in all.
-
-    Parameters
-    ----------
-    environments : sequence of Environment
-        One or more.
-    shapes, count, split, source, seed
-        As for :func:`draw`, for each environment.
-    paired : bool or sequence of int, default False
-        If true, scene i is the same digit in every environment, and a factor with the
-        same level in two of them has the same value: nothing differs but the factors
-        that are shifted. If false, the environments share no digit, and all values
-        are drawn anew: there is sampling noise between them too. Or a number from 0
-        for each environment: those with the same number are paired. The thesis says
-        shifted and control setting (section 4.3, Experiments 5a and 5b).
-
-    Returns
-    -------
-    tuple of Scenes
-        One for each environment, in their order. No digit is used again before all of
-        its class have been used.
-
-    Raises
-    ------
-    ValueError
-        As :func:`draw`, or if there are too few digits for environments to share none.
-
-    Examples
-    --------
-    >>> pair = [Environment(hue="red"), Environment(hue="blue")]
-    >>> first, second = draw_all(pair, shapes=(4, 9), count=100, paired=True)
-    >>> torch.equal(first.instances, second.instances)
-    True
-    """
-    if isinstance(environments, Environment):
-        environments = [environments]
-    for item in environments if _listed(environments) else [environments]:
-        if not isinstance(item, Environment):
-            expected = f"expected a sequence of Environment, got {item!r}"
-            raise TypeError(f"environments: {expected}")
-    if len(environments) == 0:
-        raise ValueError("environments: expected at least one, got none")
-    if not _listed(shapes):
-        raise TypeError(f"shapes: expected a sequence of digits, got {shapes!r}")
-    shapes = tuple(check_count("shapes", shape, minimum=0) for shape in shapes)
-    if not shapes or len(set(shapes)) < len(shapes) or not set(shapes) <= set(SHAPES):
-        raise ValueError(f"shapes: expected different digits from 0 to 9, got {shapes}")
-    check_choice("split", split, SPLITS)
-    check_choice("source", source, SOURCES)
-    check_count("count", count)
-    random = _RandomStreams(check_count("seed", seed, minimum=0), SPLITS.index(split))
-    labels = random.labels(count, len(shapes))
-    groups = _groups(paired, len(environments))
-    parts = max(groups) + 1
-    drawn = []
-    for part, environment in zip(groups, environments, strict=True):
-        instances = np.empty(count, dtype=np.int64)
-        for label, shape in enumerate(shapes):
-            pool = random.pool(count_masks(source, split, shape), shape, part, parts)
-            members = labels == label
-            instances[members] = random.walk(pool, int(members.sum()), shape, part)
-        uniform = random.uniform(count, part)
-        values = _factor_values(environment, shapes, labels, uniform)
-        places = torch.from_numpy(labels), torch.from_numpy(instances)
-        drawn.append(Scenes(environment, shapes, source, split, *places, **values))
-    return tuple(drawn)
+def colors_of(hue: Tensor, lightness: Tensor) -> tuple[Tensor, Tensor]:
+    """RGB colors (n, 3) of the two ends: HLS at full saturation."""
+    phase = torch.tensor([0.0, 4.0, 2.0], device=hue.device)
+    place = (hue[:, None] / 60.0 + phase) % 6.0
+    pure = ((place - 3.0).abs() - 1.0).clamp(0.0, 1.0) - 0.5
+    chroma = 1.0 - (2.0 * lightness - 1.0).abs()
+    ends = lightness[:, :, None] + chroma[:, :, None] * pure[:, None]
+    return ends[:, 0], ends[:, 1]
 
 
-def _listed(value: Any) -> bool:
-    return isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+def _crops(textures: Tensor, level: Tensor, crop: Tensor, side: int) -> Tensor:
+    """A square piece of each scene's texture, (n, side, side)."""
+    room = textures.shape[1] - side + 1
+    corner = (crop * room).long()
+    steps = torch.arange(side, device=level.device)
+    rows = corner[:, 0, None, None] + steps[:, None]
+    columns = corner[:, 1, None, None] + steps
+    return textures[level[:, None, None], rows, columns]
 
 
-def _groups(paired: bool | Sequence[int], count: int) -> list[int]:
-    """Number of the digits that each environment has."""
-    if isinstance(paired, (bool, np.bool_)):
-        return [0] * count if paired else list(range(count))
-    if not _listed(paired):
-        raise TypeError(
-            f"paired: expected true, false, or {count} numbers, got {paired!r}"
-        )
-    groups = [check_count("paired", number, minimum=0) for number in paired]
-    if len(groups) != count or set(groups) != set(range(max(groups, default=-1) + 1)):
-        raise ValueError(
-            f"paired: expected true, false, or {count} numbers from 0 without a gap, "
-            f"one for each environment; got {groups}"
-        )
-    return groups
-
-
-def every_level(
-    *, source: str = "digits", size: int = 128
-) -> list[tuple[str, list[str], Tensor]]:
-    """Make one picture of each level of each factor, with the others unchanged.
-
-    The object is a large tiled 4, darker blue, in the middle; `source` and `size` are
-    as for :func:`draw` and :meth:`Scenes.images`.
-
-    Returns
-    -------
-    list of (str, list of str, Tensor)
-        Name, levels and pictures (n, 3, H, W) of each factor, shape first, for
-        :func:`robustbook.style.image_rows`. Where place and size do not matter, only
-        the middle half of each picture is there.
-
-    Examples
-    --------
-    >>> [(name, len(levels)) for name, levels, _ in every_level(size=32)]
-    [('shape', 10), ('hue', 6), ('lightness', 4), ('texture', 6), ('position', 9),
-     ('scale', 5)]
-    """
-    environment = Environment("blue", "darker", "tiles", scale="large")
-
-    def picture(environment: Environment, shape: int = 4) -> Tensor:
-        scenes = draw(environment, shapes=[shape], count=1, source=source, seed=28)
-        return scenes.images(size=size)
-
-    digits = [str(digit) for digit in SHAPES]
-    rows = [("shape", digits, torch.cat([picture(environment, d) for d in SHAPES]))]
-    for factor, levels in FACTORS.items():
-        varied = [environment.changed(**{factor: level}) for level in levels]
-        rows.append((factor, list(levels), torch.cat(list(map(picture, varied)))))
-    middle = slice(size // 4, size - size // 4)
-    uncropped = ("position", "scale")
-    return [
-        (name, levels, images if name in uncropped else images[..., middle, middle])
-        for name, levels, images in rows
-    ]
+def _linear_rows(side: int, size: int, middle: Tensor, factor: Tensor) -> Tensor:
+    """Matrices (n, size, side) that scale a cell and put it around `middle`."""
+    # Linear interpolation, with a wider kernel where the cell is made smaller. The
+    # cell's margin is empty, so the sum of the weights of its border does not matter.
+    pixels = torch.arange(size, device=middle.device)
+    cells = torch.arange(side, device=middle.device)
+    inverse = factor.reciprocal()[:, None]
+    place = (pixels - middle[:, None]) * inverse + (side - 1) / 2
+    reach = inverse.clamp(min=1.0)[:, :, None]
+    weight = (1.0 - (place[:, :, None] - cells).abs() / reach).clamp_(min=0.0)
+    return weight / weight.sum(2, keepdim=True).clamp_(min=1e-6)

@@ -81,16 +81,18 @@ def _discriminability() -> Setup:
     return _setup("discriminability", tests, {"ID": (tests[0], tests[1])})
 
 
+#: The validation pairs of the experiments on selection.
+_PAIRS: Final = ("SD", "ID", "1F-MD", "5F-MD", "OOD")
+
+
 def _selection_hue() -> Setup:
     red = Environment(scale="large")
     shifts = {"hue": "green", "lightness": "bright", "texture": "tiles"}
     tests = _shifted(red, **shifts, position="upper left", scale="small")
     hues = ("blue", "magenta", "yellow")
     blue, magenta, yellow = (red.changed(hue=hue) for hue in hues)
-    return _setup("selection-hue", tests, {
-        "SD": (red, red), "ID": (red, blue), "1F-MD": (red, magenta),
-        "5F-MD": (red, tests[5]), "OOD": (yellow, magenta),
-    })  # fmt: skip
+    pairs = (red, red), (red, blue), (red, magenta), (red, tests[5]), (yellow, magenta)
+    return _setup("selection-hue", tests, dict(zip(_PAIRS, pairs, strict=True)))
 
 
 def _selection_position() -> Setup:
@@ -102,10 +104,9 @@ def _selection_position() -> Setup:
     second = first.changed(position="lower right")
     right = first.changed(position="upper right")
     left = first.changed(position="lower left")
-    return _setup("selection-position", printed, {
-        "SD": (first, first), "ID": (first, second), "1F-MD": (first, right),
-        "5F-MD": (first, tests[5]), "OOD": (right, left),
-    })  # fmt: skip
+    others = first, second, right, tests[5]
+    pairs = [*((first, other) for other in others), (right, left)]
+    return _setup("selection-position", printed, dict(zip(_PAIRS, pairs, strict=True)))
 
 
 #: Which model is the more robust (Experiments 5a, 5b and 5c): thesis, Tables 4.6 and
@@ -177,7 +178,7 @@ def differences(first: Setup, second: Setup) -> list[Difference]:
     >>> differences(SELECTION_HUE, CONFIGURED["selection-hue"])
     []
     >>> changes = differences(DISCRIMINABILITY, CONFIGURED["discriminability"])
-    >>> sorted({(one.factor, one.first, one.second) for one in changes})
+    >>> sorted({(c.factor, c.first, c.second) for c in changes})
     [('lightness', 'bright', 'brighter'), ('lightness', 'dark', 'bright'),
      ('scale', 'large', 'larger')]
     """
@@ -273,12 +274,14 @@ def opportunities(setting: str, *, factor: str = "hue") -> Setup:
     def mapping(table: Tensor, levels: Sequence[tuple[str, ...]]) -> Choice:
         choice: dict[int, str | tuple[str, ...]] = {}
         for row, digit in enumerate(_DIGITS):
-            names = [one[k] for one in levels for k in range(3) if table[row, k]]
+            names = [domain[k] for domain in levels for k in range(3) if table[row, k]]
             choice[digit] = names[0] if len(names) == 1 else tuple(names)
         return choice
 
     base = Environment(hue="blue", lightness="bright", texture="tiles", scale="large")
-    first, second = (base.changed(**{factor: mapping(seen, [one])}) for one in sources)
+    first, second = (
+        base.changed(**{factor: mapping(seen, [kept])}) for kept in sources
+    )
     novel = base.changed(**{factor: mapping(unseen, sources)})
     other = {"position": "center right", "scale": "small"}
     if factor == "position":

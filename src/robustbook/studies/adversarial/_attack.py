@@ -1,4 +1,4 @@
-"""One attack on a network in memory: what the cache keeps of it."""
+"""An attack on a network in memory, and the arrays of it that the cache keeps."""
 
 from __future__ import annotations
 

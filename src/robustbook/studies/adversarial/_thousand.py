@@ -1,4 +1,4 @@
-"""Logits of pictures of a thousand classes under a shift: what the study keeps."""
+"""Logits of pictures of a thousand classes under a shift, which the cache keeps."""
 
 from __future__ import annotations
 

@@ -254,8 +254,8 @@ def _approximation(pair: AttackedLogits, result: Agreement) -> float | None:
         row[f"approximation_{name}"]
         for name in ("kept_correct", "kept_wrong", "changed_correct")
     ]
-    whole = row["count_changed_wrong"] * math.log(result.num_classes)
-    return None if None in terms else math.fsum([*terms, whole / result.num_samples])
+    changed = row["count_changed_wrong"] * math.log(result.num_classes)
+    return None if None in terms else math.fsum([*terms, changed / result.num_samples])
 
 
 def _histograms(pair: AttackedLogits) -> Iterator[Row]:
@@ -266,9 +266,10 @@ def _histograms(pair: AttackedLogits) -> Iterator[Row]:
     )
     edges = np.linspace(0.0, 1.0, BINS + 1)
     for name, values in {
-        "clean_correct": clean[correct], "clean_wrong": clean[~correct],
+        "clean_correct": clean[correct],
+        "clean_wrong": clean[~correct],
         "fooled_after": shifted[correct & ~kept],
-    }.items():  # fmt: skip
+    }.items():
         counts, _ = np.histogram(values.numpy().clip(0.0, 1.0), edges)
         for low, number in zip(edges, counts, strict=False):
             share = float(number / max(len(values), 1))

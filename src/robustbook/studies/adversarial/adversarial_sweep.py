@@ -30,7 +30,7 @@ ORDERS: Final = {"quick": 2, "full": 5}
 def parts(
     run: Run[AttackSetting], kinds: Collection[str] = KINDS
 ) -> Iterator[tuple[str, Attack]]:
-    """Each network with each attack of some kinds."""
+    """Each network with each attack of these kinds."""
     for model in run.setting.models:
         for attack in attacks_on(run.setting, model):
             if attack.kind in kinds:

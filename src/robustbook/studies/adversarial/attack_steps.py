@@ -1,4 +1,4 @@
-"""What the attacks of Part II beside PGD would still change with more steps."""
+"""The effect of more steps on the attacks of Part II other than PGD."""
 
 from __future__ import annotations
 

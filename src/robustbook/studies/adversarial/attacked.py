@@ -1,4 +1,4 @@
-"""Attack once, keep the logits: what the studies of Part II start from."""
+"""Attacked logits, computed once, from which the studies of Part II start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AttackedLogits:
 
     Logits (N, K); true classes; ℓ∞ sizes of the perturbations that changed the
     prediction away from the label, 0 where the model was wrong before, inf where the
-    attack failed; and features (N, D), what the last linear layer receives.
+    attack failed; and features (N, D), the inputs of the last linear layer.
     """
 
     logits: Tensor

@@ -1,4 +1,4 @@
-"""What an attack that stops at the boundary leaves for agreement to measure."""
+"""Agreement under attacks that stop at the decision boundary."""
 
 from __future__ import annotations
 

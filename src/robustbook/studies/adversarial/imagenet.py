@@ -66,7 +66,7 @@ SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
             shifts=_apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8),
         ),
         _nips(models=(*_TWO, *_LITE[1:]), shifts=_NATURAL),
-        _nips(  # What more steps would do.
+        _nips(  # The effect of more steps.
             split="test200", samples=100, models=_TWO,
             shifts=_apgd("ce", 4, steps=100) + _apgd("ce", 4),
         ),
@@ -94,10 +94,10 @@ def parts(run: Run[LargeSetting]) -> Iterator[tuple[str, Shift]]:
 def measure(run: Run[LargeSetting], model: str, shift: Shift) -> Iterator[Row]:
     """Put pictures through shifts; attack a defended network by its surrogate.
 
-    Rows told apart by ``what``: "shift", for each ``model``, ``kind`` of shift and
+    Rows with ``what`` = "shift", for each ``model``, ``kind`` of shift and
     ``size``, "none" first: ``accuracy``, ``same``, the share of pictures with the
     answer of the clean one, ``confidence`` and ``pa`` with their standard errors over
-    ``samples`` pictures, and ``beta``; "ratio", ``pa`` where only so many pictures are
+    ``samples`` pictures, and ``beta``; "ratio", ``pa`` where only this share of them is
     attacked; "longer", by how much ``pa`` falls from ``steps`` to ``more`` of them,
     ``pa_fall``, with the standard error of the paired difference; "cost", seconds of
     one CPU thread of the exact solver and of 500 steps of Adam under a targeted attack,
@@ -115,7 +115,7 @@ def measure(run: Run[LargeSetting], model: str, shift: Shift) -> Iterator[Row]:
 
 
 def summary(run: Run[LargeSetting]) -> Iterator[Row]:
-    """What more steps would do, and times."""
+    """The effect of more steps, and times."""
     for model, few, many in _longer(run.setting):
         clean = _logits(run, model, NONE)
         fewer, more = (_logits(run, model, shift) for shift in (few, many))
@@ -131,9 +131,10 @@ def summary(run: Run[LargeSetting]) -> Iterator[Row]:
         with one_thread():
             network = folded(load_model(model))
             yield {
-                "what": "cost", "model": model,
+                "what": "cost",
+                "model": model,
                 **_cost(network, run.data.images[:BATCH], *pair),
-            }  # fmt: skip
+            }
 
 
 def _logits(run: Run[LargeSetting], model: str, shift: Shift) -> Tensor:

@@ -1,4 +1,4 @@
-"""What Adam reports where nothing is shifted: the papers' pseudo-PA."""
+"""The value that Adam reports without any shift: the papers' pseudo-PA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Row, Run
 
-#: The papers' settings, and others that are no less reasonable.
+#: The papers' settings, and others that are as reasonable.
 RUNS: tuple[dict[str, Any], ...] = (
     {"lr": 0.1, "epochs": 500, "beta0": 1.0},
     {"lr": 0.1, "epochs": 50, "beta0": 1.0},

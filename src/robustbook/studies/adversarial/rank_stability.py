@@ -21,7 +21,7 @@ from robustbook.studies.run import Row, Run, with_keys
 MEASURES: Final = ("pa", "shifted_accuracy", "same_answer_rate")
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
-#: Draws in the quick profile; in "full" as many as are asked for.
+#: Draws in the quick profile; an option sets the number in the full one.
 QUICK_DRAWS: Final = 10
 #: Certified to this, in nats: ranks do not need more.
 TOLERANCE: Final = 1e-6

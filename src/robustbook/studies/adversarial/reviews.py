@@ -84,7 +84,7 @@ SETTINGS: Final = {
     ),
 }  # fmt: skip
 
-#: Test reviews that are edited, as many further ones, and sentences.
+#: Test reviews that are edited, equally many further reviews, and sentences.
 _COLLECTIONS: Final = ("reviews", "further", "sentences")
 
 
@@ -96,7 +96,7 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
     state of its tokens; the layers before them stay as they were. Both are trained on
     the same reviews.
 
-    Rows told apart by ``what``: "texts", of a ``collection`` ("reviews", those that are
+    Rows with ``what`` = "texts", of a ``collection`` ("reviews", those that are
     edited, "further" ones of the same kind, "sentences"): how many ``samples``, mean
     ``words`` and ``characters``; "reader", for each ``reader`` and ``training_seed``:
     ``accuracy`` on all reviews with its error, ``confidence``, and
@@ -349,11 +349,12 @@ def _by_length(clean: Tensor, shifted: Tensor, data: Sentences) -> Iterator[Row]
     for part, index in parts.items():
         labels = data.labels[index]
         yield {
-            "part": part, "samples": len(index),
+            "part": part,
+            "samples": len(index),
             "words": decimals(_words(data)[index].mean(), 2),
             "accuracy": accuracy(clean[index], labels),
             **measure_pair(clean[index], shifted[index], labels),
-        }  # fmt: skip
+        }
 
 
 def _pairs(

@@ -66,14 +66,15 @@ Edit = tuple[str, str, int, int]
 
 _WORDS: Final = {"amplify": amplify, "contradict": contradict}
 _SHIFTS: Final = (
-    ("levenshtein", "characters"), *product(_WORDS, ("insert", "replace"))
-)  # fmt: skip
+    ("levenshtein", "characters"),
+    *product(_WORDS, ("insert", "replace")),
+)
 
 
 def edited(
     data: Sentences, kind: str, power: int, seed: int, *, how: Any = "insert"
 ) -> tuple[str, ...]:
-    """Texts with so many edits of characters, or adjectives."""
+    """Return texts after `power` edits of characters, or with as many adjectives."""
     if kind == "levenshtein":
         return levenshtein_edits(data.texts, power, seed=seed)
     return _WORDS[kind](data.texts, data.labels, power, how=how, seed=seed)
@@ -158,5 +159,6 @@ def _model_row(logits: Tensor, test: Sentences) -> Row:
         "characters": math.fsum(map(len, test.texts)) / len(test),
         "words": math.fsum(len(text.split()) for text in test.texts) / len(test),
         **share_row("accuracy", accuracy(logits, test.labels), len(test)),
-        "confidence": confidence(logits), "label_agreement": known.pa,
-    }  # fmt: skip
+        "confidence": confidence(logits),
+        "label_agreement": known.pa,
+    }

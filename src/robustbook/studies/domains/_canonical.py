@@ -28,9 +28,9 @@ def pair_canonical(
     section 3.6.3, names canonical correlation matching and gives no details.
 
     Each collection is first reduced to at most 50 principal components, at most one for
-    every four pairs. Two samples of a pair share nothing but their class, so as many
-    directions are kept as there are classes, less one. There must be two classes in
-    common.
+    every four pairs. Two samples of a pair share nothing but their class, so the number
+    of directions that are kept is that of the classes minus one. There must be two
+    classes in common.
     """
     classes = len(np.intersect1d(labels, shifted_labels))
     pairs = pair_by_label(labels, shifted_labels, seed=seed)

@@ -1,4 +1,4 @@
-"""What is recorded of trainings on two domains: scores, logits, or features."""
+"""Records of trainings on two domains: scores, logits, or features."""
 
 from __future__ import annotations
 

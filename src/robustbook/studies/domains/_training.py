@@ -91,7 +91,7 @@ class Regime(TrainingSetting):
     setups: tuple[str, ...] = ()
 
 
-#: What all full and all quick settings share.
+#: Options that all full and all quick settings share.
 FULL: Final = partial(
     TrainingSetting, dataset="mnist", size=64, width=16, seeds=5, precision="bfloat16"
 )
@@ -122,7 +122,7 @@ def train(
 def trainings(
     run: Run[Any], setups: Iterable[str], learners: Iterable[str]
 ) -> Iterator[tuple[str, str, int]]:
-    """Setups, learners and seeds: seed after seed, so that a stopped run has some."""
+    """Setups, learners and seeds, one seed after the other."""
     seeds = range(run.seed, run.seed + run.setting.seeds)
     for training_seed, setup, learner in product(seeds, setups, learners):
         yield setup, learner, training_seed

@@ -1,4 +1,4 @@
-"""What the features of two domains vary along, and what a picture of it shows."""
+"""Principal components of the features of two domains, and how far they show both."""
 
 from __future__ import annotations
 

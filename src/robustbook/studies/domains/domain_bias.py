@@ -1,4 +1,4 @@
-"""What the features of two domains vary along, epoch by epoch: Experiment 5c."""
+"""Principal components of the features of two domains by epoch: Experiment 5c."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN: Final = (1, 2, 5, 10)
 #: The same for the other seeds.
 SHOWN_OF_OTHERS: Final = (5,)
 
-#: Those of chapter 15 with half as many images, and another rate.
+#: The settings of Chapter 15 with half of the images, and another learning rate.
 SETTINGS: Final = {
     "full": (FULL(count=2500, epochs=15, batch_size=64, lr=1e-2),),
     "quick": (QUICK(count=256, repeats_per_digit=2, epochs=6, lr=1e-2),),

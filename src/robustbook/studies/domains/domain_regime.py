@@ -1,4 +1,4 @@
-"""What it takes to come near the printed accuracies under a shortcut."""
+"""Trainings that come nearer to the printed accuracies under a shortcut."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robustbook.studies.domains._recorded import scored_epochs as measure
 from robustbook.studies.domains._training import SMALL, Regime, new_network
 from robustbook.studies.run import Row, Run
 
-#: The columns that tell regimes apart.
+#: The columns that distinguish regimes.
 COLUMNS: Final = ("network", "size", "own", "borrowed", "lr")
 _SMALL: Final = partial(
     Regime, dataset="mnist", network=SMALL, size=64, width=16, count=800,
@@ -51,8 +51,8 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
 
     A regime is a ``network`` and the ``size`` of its pictures; ``own``, whether these
     are standardized in each environment by its own mean and standard deviation;
-    ``borrowed``, whether the weights begin as they were trained on photographs, with a
-    new last layer, or are all new; and ``lr``, Adam's rate.
+    ``borrowed``, whether training starts from weights learned on photographs, with a
+    new last layer, or from new ones; and ``lr``, Adam's rate.
 
     One row for each regime, ``setting`` ("two hues", where the hue tells nothing of the
     class, or one of :data:`robustbook.datasets.diagvib.OPPORTUNITIES`),
@@ -73,8 +73,9 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
         network = new_network(regime, classes, training_seed)
         sizes = {
             "parameters": sum(part.numel() for part in network.parameters()),
-            "count": regime.count, "epochs": regime.epochs,
-        }  # fmt: skip
+            "count": regime.count,
+            "epochs": regime.epochs,
+        }
         for row in measure(run, *job, digits=4):
             scores = {"loss": row["loss"], "accuracy": row["ID/accuracy"]}
             scores |= {name: row[name] for name in row if name.startswith("test/")}

@@ -73,12 +73,12 @@ class WorldSetting(Setting):
     )  # fmt: skip
 
     def source(self, samples: Samples) -> Dataset:
-        """What is trained on, of a domain."""
+        """Return the training set of a domain."""
         images, labels = samples.features[:, :, None, None], samples.labels
         return Dataset(images, labels, "features", "train", 1 + int(labels.max()))
 
     def network(self, head: str, source: Dataset, seed: int) -> nn.Module:
-        """What is trained, with its first weights."""
+        """Return the network to train, with its initial weights."""
         size = source.images.shape[1], source.num_classes
         return small_network(*size, hidden=_HIDDEN[head], seed=seed)
 
@@ -128,7 +128,7 @@ def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
     pixels of MNIST, USPS and scikit-learn's digits at 16 x 16; in the quick profile
     "rehearsal", scikit-learn's digits in three inks.
 
-    Rows told apart by ``what``, of a ``world``: "domain", how many ``samples`` there
+    Rows of a ``world`` with ``what`` = "domain", how many ``samples`` there
     are and how many are ``tested`` if it is left out; "place", in the first
     world: ``x`` and ``y`` are two principal components, with ``domain`` and ``label``;
     "pairs", for each ``target`` left out, ``training_seed`` and ``pairing`` of
@@ -196,7 +196,7 @@ def _pixels(data: Dataset, size: int) -> Samples:
 
 
 def _places(domains: Mapping[str, Samples]) -> Iterator[Row]:
-    """The first two principal components of some pictures of each class."""
+    """The first two principal components of a few pictures of each class."""
     random = np.random.default_rng(0)
     shown = {}
     for name, samples in domains.items():
@@ -290,7 +290,7 @@ def _taken(
 def _scores(
     near: Tensor, labels: Tensor, far: Tensor, truth: Tensor, pairs: Mapping[str, Any]
 ) -> Row:
-    """Scores of a model on its own domains and on the one left out, and by pairs."""
+    """Scores of a model on its source domains, on the target, and by pairs."""
     classes = [
         accuracy(far[truth == k], truth[truth == k])
         for k in range(1 + int(truth.max()))

@@ -1,4 +1,4 @@
-"""Leave one domain of PACS out: a small network that begins with nothing."""
+"""Leave one domain of PACS out: a small network, trained from scratch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from robustbook.studies.run import Row, Run
 
 @dataclass(frozen=True, kw_only=True)
 class PixelSetting(WorldSetting):
-    """Pictures of so many pixels a side, and the width of the network."""
+    """The side of the pictures, in pixels, and the width of the network."""
 
     size: int
     width: int
@@ -32,14 +32,14 @@ class PixelSetting(WorldSetting):
     mirrored: bool = True
 
     def source(self, samples: Samples) -> Dataset:
-        """What is trained on, of a domain."""
+        """Return the training set of a domain."""
         images, labels = samples
         if self.mirrored:
             images, labels = torch.cat([images, images.flip(3)]), labels.repeat(2)
         return Dataset(images, labels, "pictures", "train", 1 + int(labels.max()))
 
     def network(self, head: str, source: Dataset, seed: int) -> nn.Module:
-        """What is trained, with its first weights."""
+        """Return the network to train, with its initial weights."""
         channels, classes = source.images.shape[1], source.num_classes
         options = {"width": self.width, "channels": channels, "num_classes": classes}
         return build_model(head, seed=seed, options=options)

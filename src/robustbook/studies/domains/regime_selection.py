@@ -13,7 +13,7 @@ from robustbook.studies.domains._recorded import scored_epochs as measure
 from robustbook.studies.domains._training import Regime
 from robustbook.studies.run import Row, Run, with_keys
 
-#: What tells the sources' optimization processes apart: a learner, and its training.
+#: The columns that distinguish optimization processes: a learner, and its training.
 COLUMNS: Final = ("learner", "optimizer", "lr")
 _FULL: Final = partial(
     Regime, dataset="mnist", network="cifar10-resnet20", borrowed=True, size=32,

@@ -49,7 +49,7 @@ def linearized(
 def log_failure(
     means: Values, covariances: Values, *, seed: int, samples: int = 1024
 ) -> Values:
-    """Log of the chance (N,) that some coordinate of a normal vector is negative.
+    """Log of the probability (N,) that a coordinate of a normal vector is negative.
 
     Means (N, D), covariances (N, D, D). As small as the chance may be, its relative
     error stays that of a mean of `samples` numbers in [1/D, 1]: one coordinate is drawn

@@ -34,7 +34,7 @@ from robustbook.studies.margins.columns import (
     paired_tau_difference,
     tau_row,
 )
-from robustbook.studies.margins.measured import measure_bounds
+from robustbook.studies.margins.search import measure_bounds
 from robustbook.studies.run import Row, Run
 
 __all__ = ["SETTINGS", "measure", "rows"]
@@ -52,7 +52,7 @@ _RIVALS: Final = ("average_case", "logit_margin")
 def rows(run: Run[LensSetting]) -> Iterator[Row]:
     """Measure every model with all three lenses.
 
-    Rows told apart by ``what``: "setting"; "model", one a model, with every measure;
+    Rows with ``what`` = "setting"; "model", one a model, with every measure;
     "relation", how average case and logit margin order the images of a model, beside
     the contributions to PA under noise; "difference", by how much the first does it
     better; "foresight", how well a score of the clean side foretells that a corruption
@@ -64,9 +64,10 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     count, random = setting.samples, np.random.default_rng([run.seed, 2])
     weights = random.multinomial(count, [1 / count] * count, size=draws).astype(float)
     yield {
-        "what": "setting", "sigma": setting.sigma,
+        "what": "setting",
+        "sigma": setting.sigma,
         "small": ", ".join(f"{sigma:g}" for sigma in setting.small),
-    }  # fmt: skip
+    }
     for name, model in models.items():
         yield {"what": "model", "model": name, **_model_row(model, setting.eps)}
     for name, model in models.items():
@@ -87,10 +88,11 @@ def _model_row(model: LensedModel, eps: float) -> Row:
     for shift in ("adversarial", "noise"):
         agreement = model.agreements[shift]
         row |= {
-            f"pa_{shift}": agreement.pa, f"pa_{shift}_se": agreement.standard_error,
+            f"pa_{shift}": agreement.pa,
+            f"pa_{shift}_se": agreement.standard_error,
             f"hard_{shift}": agreement.hard_part,
             f"mismatch_{shift}": agreement.mismatch,
-        }  # fmt: skip
+        }
     for name, each in (
         ("kept_domain", model.survived().double() / len(CORRUPTIONS)),
         ("pa_domain", model.domain()),

@@ -48,7 +48,7 @@ class Method:
 
     @property
     def loss(self) -> Loss | Learner:
-        """What training minimizes."""
+        """The objective that training minimizes."""
         if self.classes:
             return _some_classes(self.classes, eps=self.eps, steps=self.steps)
         weight = {} if self.weight is None else {"weight": self.weight}

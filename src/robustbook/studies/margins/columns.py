@@ -31,7 +31,7 @@ def paired_tau_difference(
 ) -> tuple[float, float]:
     """Difference of how well two scores order margins, and its standard error.
 
-    Kendall's τ-b of the first with the margins less that of the second; its standard
+    Kendall's τ-b of the first with the margins minus that of the second; its standard
     error is by the asymptotic theory of U-statistics: from the differences, sample by
     sample, of the shares of concordant pairs.
     """

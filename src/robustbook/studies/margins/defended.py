@@ -25,12 +25,8 @@ from robustbook.studies.margins.columns import (
     tau_row,
 )
 from robustbook.studies.margins.margin_pseudo import Learning, learned_rows
-from robustbook.studies.margins.measured import (
-    MeasuredMargins,
-    Recipe,
-    margins_of,
-    scores_of,
-)
+from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
+from robustbook.studies.margins.search import Recipe
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row, Run, with_keys
 from robustbook.training import Loss
@@ -94,9 +90,10 @@ _DIGITS: Final = Recipe(targets=1, steps=5, refine_steps=0, rounds=0)
 _MNIST: Final = Recipe(targets=2, steps=10, refine_steps=30, rounds=3)
 
 _PLAIN_MNIST: Final = (
-    "mnist-cnn-s0", "mnist-cnn-s1",
+    "mnist-cnn-s0",
+    "mnist-cnn-s1",
     *(f"{nets.__name__}:mnist_s{seed}" for seed in (2, 3, 4)),
-)  # fmt: skip
+)
 
 SETTINGS: Final = {
     "quick": (

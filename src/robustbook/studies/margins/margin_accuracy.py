@@ -18,12 +18,8 @@ from robustbook.margins import (
     tune_threshold,
 )
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
-from robustbook.studies.margins.measured import margin_blocks as parts
-from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row, Run, with_keys
-
-__all__ = ["measure", "parts", "rows"]
 
 #: The lower bound of Algorithm 1 on the share of brittle decisions that it finds.
 _ALPHA: Final = 0.8
@@ -53,7 +49,7 @@ FOLDS: Final = 5
 _Draws = list[tuple[float, tuple[float, float] | None]]
 
 
-def rows(run: Run[MarginSetting]) -> Iterator[Row]:
+def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     """Estimate robust accuracy from many random subsets, and compare with all.
 
     The truth is the share, of all samples, that are classified rightly with a measured
@@ -75,23 +71,16 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
 
     Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 24 of this book.
     """
-    for setting, model in run.each_model():
-        measured = margins_in(run, setting, model)
-        arguments = measured, setting.only(), _SIZES[run.profile], run.seed
-        rows = run.rows("estimates of robust accuracy", _of_model, *arguments)
-        yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
-
-
-def _of_model(
-    measured: MeasuredMargins, setting: MarginSetting, sizes: _Sizes, seed: int
-) -> Iterator[Row]:
+    setting, sizes = run.setting, _SIZES[run.profile]
+    measured = margins_in(run, model)
     for eps in setting.eps:
         usual = eps == setting.focus
         made = [_population(measured, eps)]
         for size in sizes.sizes if usual else sizes.few:
             if size <= len(measured) // 2:
-                made += _of_size(measured, eps, size, sizes.repeats, seed)
-        yield from with_keys({"eps": eps, "usual": usual}, made)
+                made += _of_size(measured, eps, size, sizes.repeats, run.seed)
+        keys = {"dataset": setting.dataset, "model": model}
+        yield from with_keys({**keys, "eps": eps, "usual": usual}, made)
 
 
 def _of_size(
@@ -130,7 +119,7 @@ def _of_size(
 
 
 def _population(measured: MeasuredMargins, eps: float) -> Row:
-    """What all samples together say of the logit margin at this bound."""
+    """Summarize the logit margin of all samples at this bound."""
     right = measured.correct.numpy()
     robust = (measured.bounds > eps).numpy()
     score = scores_of(measured)["logit_margin"].numpy()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustbook.margins import class_distances
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._statistics import mean_error
+from robustbook.studies._statistics import Integers, mean_error
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
@@ -21,12 +21,8 @@ from robustbook.studies.margins.columns import (
     tau_row,
 )
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
-from robustbook.studies.margins.measured import margin_blocks as parts
-from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row, Run, significant, with_keys
-
-__all__ = ["measure", "parts", "rows"]
 
 #: Quantiles of distances that rows give.
 QUANTILES: Final = (0.25, 0.5, 0.75)
@@ -36,14 +32,22 @@ BINS: Final = 20
 SHOWN: Final = {"quick": 100, "full": 200}
 
 
-def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
+def parts(
+    run: Run[MarginSetting], *, samples: bool = False
+) -> Iterator[tuple[str, int]]:
+    """Each network, with the number of images that all share, if some are shown."""
+    shared = min(count for _, count in run.setting.models.values()) if samples else 0
+    return ((model, shared) for model in run.setting.models)
+
+
+def measure(run: Run[MarginSetting], model: str, shared: int) -> Iterator[Row]:
     """Measure margin consistency, detection, equidistance and isometry.
 
     Rows with ``what`` =
     "robust": robust accuracy and the share of brittle decisions at ``eps``;
     "consistency": τ of a ``score`` with the input margin, on all samples or on those
     classified correctly (``subset``);
-    "difference": τ of a score less that of the logit margin, paired;
+    "difference": τ of a score minus that of the logit margin, paired;
     "detection": AUROC, AUPR and FPR at 95 % TPR of a score at ``eps``;
     "equidistance": distances between the weights of the classes;
     "isometry": how far features move on the way to the boundary, against how far inputs
@@ -52,9 +56,9 @@ def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
     "across": rank correlation, over models, of τ with robust accuracy.
     Ends of 95 % intervals are in ``_low`` and ``_high``.
 
-    With `samples`, in the study ``margin_samples``, there is one row for each network
-    and each of some images, drawn at random and the same for all networks of a data
-    set: ``index`` in the split, ``label``, ``predicted``, ``input_margin``,
+    In the study ``margin_samples``, where `shared` is not 0, there is one row for each
+    network and each of some images, drawn at random and the same for all networks of a
+    data set: ``index`` in the split, ``label``, ``predicted``, ``input_margin``,
     ``logit_margin``, ``feature_margin``, ``softmax_margin``, ``gradient_margin``,
     ``first_order_margin`` and ``feature_distance``, how far the features are from those
     of the closest image.
@@ -62,18 +66,21 @@ def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
     Margin paper, Figures 2, 4, 6, 9 and 13 and Table 1; chapters 22 and 23 of this
     book. Every input margin is an upper bound.
     """
-    if samples:
-        yield from _samples(run)
-        return
-    for setting in run.settings:
-        networks = {}
-        for model in run.progress(setting.models):
-            networks[model] = margins_in(run, setting, model)
-            measured = networks[model], setting.only()
-            rows = run.rows("consistency of margins", _of_model, *measured)
-            yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
-        across = _across(networks, setting)
-        yield from with_keys({"what": "across", "dataset": setting.dataset}, across)
+    measured, shown = margins_in(run, model), SHOWN[run.profile]
+    if shared:
+        chosen = np.random.default_rng([run.seed, shared])
+        rows = _samples(measured, chosen.choice(shared, size=shown, replace=False))
+    else:
+        rows = _of_model(measured, run.setting)
+    return with_keys({"dataset": run.setting.dataset, "model": model}, rows)
+
+
+def summary(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
+    """Relations across the networks of a setting."""
+    if not samples:
+        networks = {model: margins_in(run, model) for model in run.setting.models}
+        across = _across(networks, run.setting)
+        yield from with_keys({"what": "across", "dataset": run.setting.dataset}, across)
 
 
 def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
@@ -97,7 +104,7 @@ def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row
 
 
 def _bins(name: str, values: Tensor, bounds: Tensor) -> Iterator[Row]:
-    """Mean scores of samples of like input margin, as many in each group."""
+    """Mean scores of equally large groups of samples of similar input margin."""
     order = bounds.argsort(stable=True)
     for place, rows in enumerate(order.tensor_split(BINS)):
         part = values[rows]
@@ -116,8 +123,9 @@ def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
     yield {
         "what": "equidistance",
         **{f"distance_q{100 * q:02.0f}": float(apart.quantile(q)) for q in QUANTILES},
-        "distance_min": float(apart.min()), "distance_max": float(apart.max()),
-    }  # fmt: skip
+        "distance_min": float(apart.min()),
+        "distance_max": float(apart.max()),
+    }
     kept = measured.bounds.isfinite()
     bounds, shifts = measured.bounds[kept], measured.feature_shifts[kept]
     order = consistency_of(scores_of(measured)["feature_margin"][kept], shifts)
@@ -151,20 +159,15 @@ def _across(
         }  # fmt: skip
 
 
-def _samples(run: Run[MarginSetting]) -> Iterator[Row]:
-    for setting, model in run.each_model():
-        fewest = min(count for _, count in setting.models.values())
-        random = np.random.default_rng([run.seed, fewest])
-        chosen = random.choice(fewest, size=SHOWN[run.profile], replace=False)
-        measured = margins_in(run, setting, model)
-        scores = scores_of(measured)
-        predicted = measured.logits.argmax(dim=1)
-        for index in np.sort(chosen).tolist():
-            yield {
-                "dataset": setting.dataset, "model": model, "index": index,
-                "label": int(measured.labels[index]),
-                "predicted": int(predicted[index]),
-                "input_margin": significant(measured.bounds[index]),
-                **{name: significant(score[index]) for name, score in scores.items()},
-                "feature_distance": significant(measured.feature_shifts[index]),
-            }  # fmt: skip
+def _samples(measured: MeasuredMargins, chosen: Integers) -> Iterator[Row]:
+    scores = scores_of(measured)
+    predicted = measured.logits.argmax(dim=1)
+    for index in np.sort(chosen).tolist():
+        yield {
+            "index": index,
+            "label": int(measured.labels[index]),
+            "predicted": int(predicted[index]),
+            "input_margin": significant(measured.bounds[index]),
+            **{name: significant(score[index]) for name, score in scores.items()},
+            "feature_distance": significant(measured.feature_shifts[index]),
+        }

@@ -19,7 +19,7 @@ from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row, Run
 
-#: What the bounds are compared with.
+#: The references with which the bounds are compared.
 LONG: Final = {
     "quick": Recipe(targets=4, steps=20, refine_steps=60, rounds=4, apgd_steps=20),
     "full": Recipe(targets=4, steps=40, refine_steps=150, rounds=8, apgd_steps=30),
@@ -28,16 +28,17 @@ LONG: Final = {
 EXACT: Final = "digits-linear-s0"
 #: Images of each network.
 IMAGES: Final = {"quick": 20, "full": 100}
-SETTINGS: Final = {
-    "quick": tuple(one.only(EXACT, "digits-cnn-adv-s0") for one in ALL["quick"]),
-    "full": tuple(
-        one.only(
-            "cifar10-cnn_a_adv4", "cifar10-resnet4b_adv", "mnist-cnn_a_adv", "mnist-kw",
-            "mnist-madry_tiny_adv",
-        )
-        for one in ALL["full"]
+_COMPARED: Final = {
+    "quick": (EXACT, "digits-cnn-adv-s0"),
+    "full": (
+        *("cifar10-cnn_a_adv4", "cifar10-resnet4b_adv"),
+        *("mnist-cnn_a_adv", "mnist-kw", "mnist-madry_tiny_adv"),
     ),
-}  # fmt: skip
+}
+SETTINGS: Final = {
+    profile: tuple(setting.only(*names) for setting in ALL[profile])
+    for profile, names in _COMPARED.items()
+}
 
 
 def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:

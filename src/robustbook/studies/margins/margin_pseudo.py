@@ -37,7 +37,7 @@ TESTED: Final = 4000
 
 @dataclass(frozen=True)
 class Learning:
-    """What is learned from: training images of each model, parts of them, and runs."""
+    """Training images of each model, sizes of the parts to learn from, and runs."""
 
     images: dict[str, int]
     sizes: tuple[int, ...]
@@ -96,7 +96,7 @@ def learned_rows(
     run: Run[Any], train: MeasuredMargins, test: MeasuredMargins,
     setting: MarginSetting, learning: Learning,
 ) -> Iterator[Row]:  # fmt: skip
-    """Learn from some training images, and from all; test on other images."""
+    """Learn from a part of the training images, and from all; test on other images."""
     train = train[train.bounds.isfinite()]
     sizes = sorted({min(size, len(train)) for size in learning.sizes})
     learning = replace(learning, images={}, sizes=tuple(sizes))
@@ -109,7 +109,7 @@ def _learned(
     train: MeasuredMargins, test: MeasuredMargins, setting: MarginSetting,
     learning: Learning, size: int, seed: int,
 ) -> Iterator[Row]:  # fmt: skip
-    """Learn from so many images; with none, what is known without learning."""
+    """Learn from `size` images; with none, use scores that need no learning."""
     before, after = scores_of(train), scores_of(test)
     for name, values in after.items() if size == 0 else ():
         key = {"method": name, "train": 0, "training_seed": None}
@@ -120,8 +120,9 @@ def _learned(
     bounds = train.bounds[:size]
     learned: list[tuple[str, int | None, Tensor]] = []
     for method, score in (
-        ("isotonic", "logit_margin"), ("gradient_isotonic", "gradient_margin")
-    ):  # fmt: skip
+        ("isotonic", "logit_margin"),
+        ("gradient_isotonic", "gradient_margin"),
+    ):
         values = before[score][:size]
         usable = values.isfinite()
         rising = _rising(values[usable], bounds[usable], after[score])
@@ -166,7 +167,7 @@ def _ridge(inputs: Tensor, margins: Tensor, others: Tensor) -> Tensor:
 def _boosted(
     scores: dict[str, Tensor], margins: Tensor, others: dict[str, Tensor], size: int
 ) -> Tensor:
-    """Boosted trees on all scores: what is known without an attack, no features."""
+    """Boosted trees on all scores that need no attack, without the features."""
     inputs, unseen = (
         # Where a gradient is zero, trees do without.
         torch.stack(list(part.values()), dim=1).nan_to_num(posinf=torch.nan).numpy()

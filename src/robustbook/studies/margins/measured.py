@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -10,23 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.margins import feature_margin, logit_margin
 from robustbook.models import features_of
 from robustbook.studies.margins.search import (
     Recipe,
     first_order_arrays,
-    measure_bounds,
     searched_arrays,
 )
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Run
-
-__all__ = [
-    "MeasuredMargins", "Recipe", "linear_head", "margin_blocks", "margins_in",
-    "margins_of", "measure_block", "measure_bounds", "scores_of",
-]  # fmt: skip
 
 #: Images per cache file.
 _BLOCK: Final = 500
@@ -79,13 +71,20 @@ def margins_of(
     """Measure the input margins of a model, or read them from the cache.
 
     It is given, or named, and must end in a linear layer. Every block of 500 images is
-    kept on its own; the seed is APGD's. What is returned is on the CPU.
+    kept in its own file; the seed is APGD's. The result is on the CPU.
     """
     model = run.model(network)
     blocks = []
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
-        blocks.append(_of_block(run, network, block, recipe))
+        how = block, recipe, run.seed
+        near = run.arrays("searched margins", searched_arrays, *how, network=network)
+        blocks.append(
+            near
+            | run.arrays(
+                "first-order margins", first_order_arrays, block, network=network
+            )
+        )
     weights, bias = (part.cpu() for part in linear_head(model))
     features = features_of(model, data.images)
     joined = {
@@ -97,38 +96,10 @@ def margins_of(
     )
 
 
-def _of_block(
-    run: Run[Any], network: str | nn.Module, block: Dataset, recipe: Recipe
-) -> Arrays:
-    arguments = block, recipe, run.seed
-    return run.arrays(
-        "searched margins", searched_arrays, *arguments, network=network
-    ) | run.arrays("first-order margins", first_order_arrays, block, network=network)
-
-
-def margin_blocks(
-    run: Run[MarginSetting], **_: Any
-) -> Iterator[tuple[MarginSetting, str, int]]:
-    """Each network with the first image of each block."""
-    for setting, model in run.models():
-        for start in range(0, len(setting.images_of(model)), _BLOCK):
-            yield setting, model, start
-
-
-def measure_block(
-    run: Run[MarginSetting], setting: MarginSetting, model: str, start: int
-) -> None:
-    """Leave the margins of a block in the cache."""
-    block = setting.images_of(model).subset(slice(start, start + _BLOCK))
-    _of_block(run, model, block, setting.models[model][0])
-
-
-def margins_in(
-    run: Run[MarginSetting], setting: MarginSetting, model: str
-) -> MeasuredMargins:
-    """One of the networks of a setting, measured."""
-    recipe, _ = setting.models[model]
-    return margins_of(run, model, setting.images_of(model), recipe)
+def margins_in(run: Run[MarginSetting], model: str) -> MeasuredMargins:
+    """Measure a network of the only setting, or read its margins from the cache."""
+    recipe, _ = run.setting.models[model]
+    return margins_of(run, model, run.setting.images_of(model), recipe)
 
 
 def linear_head(model: nn.Module) -> tuple[Tensor, Tensor]:
