@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -105,14 +106,14 @@ def publish(
 
 def _publish(chapter: Chapter, parameters: Mapping[str, Any]) -> float:
     """Execute and publish one chapter; return how long it ran."""
-    code, source = code_sum(chapter), read_source(chapter)
+    started, code, source = time.time(), code_sum(chapter), read_source(chapter)
     execution = execute_here(source, parameters=parameters)
     # Its text may have changed.
     now, data = read_source(chapter), data_sums(chapter.root, execution.reads)
     if (
         code_of(now.notebook) != code_of(source.notebook)
         or code_sum(chapter) != code
-        or _changed_since(chapter.root, execution.started, data)
+        or _changed_since(chapter.root, started, data)
     ):
         raise BookError(f"{chapter.name}: its inputs changed while it ran; again")
     if false := "\n".join(_false_claims(execution.notebook)):
