@@ -20,7 +20,7 @@ def half_space(failure, size):
     return model
 
 
-@pytest.mark.parametrize("failure", [0.3, 1e-4, 1e-12])
+@pytest.mark.parametrize("failure", [0.3, 1e-12])
 def test_half_spaces(failure):
     x = torch.zeros(8, 6, dtype=torch.float64)
     found = splitting(half_space(failure, 6), x, SIGMA, moves=5)
