@@ -1,4 +1,4 @@
-"""Where the parts of a chapter are: nothing else knows a path of the book."""
+"""Paths of the book and of a chapter's files, and what is said of faults."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ class BookError(Exception):
 
     #: The exit status, as for every misuse of a command.
     status = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fault of the book, its place, and how to mend it."""
+
+    place: str
+    fault: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.fault}; {self.remedy}"
 
 
 @dataclass(frozen=True, order=True)

@@ -65,17 +65,6 @@ def test_every_internal_link_and_anchor_resolves(site):
     assert broken == []
 
 
-def test_everything_a_page_loads_is_there(site, loads):
-    missing = [
-        (page.address, address)
-        for page in site.pages.values()
-        for address in loads[page.address]
-        if not address.startswith(("data:", "#"))
-        and not (site.root / page.target(address)[0]).is_file()
-    ]
-    assert missing == []
-
-
 def test_alternative_text_of_a_figure_is_a_sentence(site):
     short = [
         (page.address, image.get("alt", ""))
@@ -159,7 +148,6 @@ def test_chapters_can_be_downloaded(site):
 
 def test_old_addresses_lead_to_the_new_pages(site):
     redirects = CONFIG["sphinx"]["config"]["redirects"]
-    assert len(redirects) == 23
     for old, new in redirects.items():
         assert not (ROOT / f"{old}.ipynb").exists()
         page = site.root / f"{old}.html"
