@@ -75,7 +75,11 @@ def diagnose(*, run: bool = True) -> Iterator[Finding]:
     if missing:
         yield "packages", f"missing: {missing}", REINSTALL
     else:
-        yield "packages", ", ".join(map(" ".join, versions.items())), ""
+        yield (
+            "packages",
+            ", ".join(f"{name} {known}" for name, known in versions.items()),
+            "",
+        )
         pip = ("pip", "--disable-pip-version-check", "check")
         yield run_python("pip check", REINSTALL, *pip)
     data = os.environ.get("ROBUSTBOOK_DATA", "").strip()
