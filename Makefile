@@ -125,7 +125,8 @@ test: ## Run all checks and tests
 	@$(PYTEST) -m "not ranges"
 
 ranges: env ## Run the longest chapters, all at other ends of their ranges, and slow checks
-	$(PYTEST) -m ranges tests/press tests/training tests/models tests/site tests/studies
+	$(PYTEST) -m ranges tests/press tests/training tests/models tests/site \
+	  tests/studies tests/test_readme_picture.py
 
 # Vector instructions decide how sums are rounded: here by no more than SSE.
 processors: env ## Run the tests of what is trained as on an old processor

@@ -82,10 +82,10 @@ def book_root() -> Path:
 def package_version() -> str:
     """Return the version of ``robustbook``, without importing it."""
     init = Path(__file__).parents[1] / "robustbook" / "__init__.py"
-    found = re.search(r'^__version__ = "(.+)"', init.read_text("utf-8"), re.MULTILINE)
-    if found is None:
+    match = re.search(r'^__version__ = "(.+)"', init.read_text("utf-8"), re.MULTILINE)
+    if match is None:
         raise BookError(f'{init}: expected a line __version__ = "..."')
-    return found[1]
+    return match[1]
 
 
 def list_chapters(root: Path) -> list[Chapter]:

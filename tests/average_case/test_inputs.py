@@ -125,8 +125,8 @@ def test_gradients_must_exist(estimate):
 @pytest.mark.parametrize(
     "estimate",
     [
-        *(partial(one, sigma=0.1) for one in (monte_carlo, control_variate)),
-        *(partial(one, sigma=0.1) for one in (taylor, mmse)),
+        *(partial(function, sigma=0.1) for function in (monte_carlo, control_variate)),
+        *(partial(function, sigma=0.1) for function in (taylor, mmse)),
         softmax_proxy,
         gradient_normalized_margin,
     ],

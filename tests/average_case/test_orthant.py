@@ -147,12 +147,12 @@ def test_intervals_cover_each_problem(dimension):
     problems = coverage_problems(dimension)
     limits, correlations, exact = map(torch.stack, zip(*problems, strict=True))
     seeds = 150
-    found = [
+    results = [
         orthant_probability(limits, correlations, points=128, seed=seed)
         for seed in range(seeds)
     ]
-    off = torch.stack([(each.failure - exact).abs() for each in found])
-    errors = torch.stack([each.standard_error for each in found])
+    off = torch.stack([(each.failure - exact).abs() for each in results])
+    errors = torch.stack([each.standard_error for each in results])
     covered = (off <= 1.96 * errors + 1e-9 * exact).double().mean(dim=0)
     # The allowance is three standard deviations of the share, for the worst problem.
     assert float(covered.min()) > 0.92 - 3 * math.sqrt(0.08 * 0.92 / seeds)
@@ -300,22 +300,22 @@ def test_single_precision_adds_less_than_stated(dimension, monkeypatch):
 
 def test_order_and_batches_do_not_matter():
     mean, covariance = problems(7, 5, seed=6)
-    whole = orthant_probability(mean, covariance).probability
+    expected = orthant_probability(mean, covariance).probability
     i = torch.tensor([3, 1, 4, 0, 2])
     permuted = orthant_probability(mean[:, i], covariance[:, i][:, :, i]).probability
-    assert torch.allclose(whole, permuted, atol=1e-7)
-    one = orthant_probability(mean[2], covariance[2]).probability
-    assert torch.allclose(one, whole[2], atol=1e-7)
+    assert torch.allclose(expected, permuted, atol=1e-7)
+    single = orthant_probability(mean[2], covariance[2]).probability
+    assert torch.allclose(single, expected[2], atol=1e-7)
     shapes = mean[:6].reshape(2, 3, 5), covariance[:6].reshape(2, 3, 5, 5)
     shaped = orthant_probability(*shapes).probability
     assert shaped.shape == (2, 3)
-    assert torch.allclose(shaped.flatten(), whole[:6], atol=1e-7)
+    assert torch.allclose(shaped.flatten(), expected[:6], atol=1e-7)
     assert orthant_probability(mean, covariance[0]).probability.shape == (7,)
 
 
 def test_float32_numpy_integers_and_seeds():
-    whole = orthant_probability([0, 0, 0], torch.eye(3).long())
-    assert float(whole.probability) == pytest.approx(1 / 8, abs=1e-6)
+    expected = orthant_probability([0, 0, 0], torch.eye(3).long())
+    assert float(expected.probability) == pytest.approx(1 / 8, abs=1e-6)
     mean, covariance = problems(3, 5, seed=2)
     single = orthant_probability(mean.float(), covariance.float())
     double = orthant_probability(mean.numpy(), covariance.numpy())

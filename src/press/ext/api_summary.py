@@ -50,8 +50,8 @@ def adopt_comments(module_name: str, public: list[str]) -> None:
     documented = ModuleAnalyzer.for_module(module_name).find_attr_docs()
     private = [name for name in sys.modules if name.startswith(f"{module_name}._")]
     for name in sorted(private):
-        found = ModuleAnalyzer.for_module(name).find_attr_docs()
-        for (scope, attribute), comment in found.items():
+        comments = ModuleAnalyzer.for_module(name).find_attr_docs()
+        for (scope, attribute), comment in comments.items():
             if not scope and attribute in public:
                 documented.setdefault((scope, attribute), comment)
 
