@@ -26,16 +26,12 @@ class ApiSummary(Autosummary):
     def run(self) -> list[nodes.Node]:
         """Fill the content of autosummary and let it work."""
         module_name = self.arguments[0]
-        try:
-            module = import_module(module_name)
-            public = module.__all__
-            # A name that is imported when first asked for would be missing from
-            # dir(), and with it from the automodule that follows.
-            for name in public:
-                setattr(module, name, getattr(module, name))
-        except (ImportError, AttributeError) as error:
-            message = f"{module_name}: no importable module with __all__ ({error})"
-            return [self.state.document.reporter.warning(message, line=self.lineno)]
+        module = import_module(module_name)
+        public = module.__all__
+        # A name that is imported when first asked for would be missing from dir(), and
+        # with it from the automodule that follows.
+        for name in public:
+            setattr(module, name, getattr(module, name))
         adopt_comments(module_name, public)
         self.env.ref_context["py:module"] = module_name
         self.content = StringList(list(public), source=module_name)
