@@ -101,7 +101,8 @@ publish: env ## Execute every chapter anew for the site
 	$(RUN) publish
 
 timings: env ## Time each chapter in the quick profile
-	$(RUN) time
+	@for text in notebooks/*.md; do start=$$(date +%s); \
+	  $(RUN) run $$text --device cpu && echo "$$(($$(date +%s) - start)) s"; done
 
 serve: book ## Build the book and show it on localhost:8000 (PORT=…)
 	$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 $(PORT)
@@ -110,6 +111,8 @@ serve: book ## Build the book and show it on localhost:8000 (PORT=…)
 
 # As many tests at a time as cores.
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup \
+  --no-loadscope-reorder
 
 # Run targets and say how long they took.
 phase = start=$$(date +%s); $(MAKE) --no-print-directory $(1) && \
@@ -119,16 +122,16 @@ phase = start=$$(date +%s); $(MAKE) --no-print-directory $(1) && \
 test: ## Run all checks and tests
 	@$(call phase,env,environment)
 	@$(call phase,-j $(JOBS) check lint,check and lint)
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) -m "not ranges"
+	@$(PYTEST) -m "not ranges"
 
 ranges: env ## Run the longest chapters, all at other ends of their ranges, and slow checks
-	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press tests/training \
-	  tests/models tests/site tests/studies
+	$(PYTEST) -m ranges tests/press tests/training tests/models tests/site \
+	  tests/studies tests/test_readme_picture.py
 
 # Vector instructions decide how sums are rounded: here by no more than SSE.
 processors: env ## Run the tests of what is trained as on an old processor
-	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest \
-	  --numprocesses $(JOBS) -m processor tests/training tests/studies
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 \
+	  $(PYTEST) -m processor tests/training tests/studies
 
 check: env
 	$(RUN) check

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Callable
 from importlib.metadata import Distribution
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,17 +21,13 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from .closure import link, needed
+from .closure import link, required_by
 
 hatchling = pytest.importorskip("hatchling.build", reason="needs the group test")
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 DATA = ("README.md", "checkpoints", "reported", "results")
-SCRIPTS = "Scripts" if os.name == "nt" else "bin"
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
 
 #: What is asked of one Python, one after the other: the start of torch takes seconds.
 ASK = """
@@ -81,8 +76,8 @@ def data_wheel(tmp_path_factory):
 def folder(wheel, tmp_path_factory):
     """An environment with the wheel alone, and arrays under the names of README."""
     folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, symlinks=os.name != "nt")
-    python = folder / SCRIPTS / "python"
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
     options = ["-q", "--no-deps", "--no-index", "--disable-pip-version-check"]
     subprocess.run([*pip, *options, str(wheel)], check=True)
@@ -103,8 +98,8 @@ def installed(folder, *extras):
     (metadata,) = folder.rglob("robustbook-*.dist-info/METADATA")
     beside = folder / "-".join(["beside", *extras])
     beside.mkdir()
-    for found in needed(Distribution.at(metadata.parent), extras):
-        link(found, beside)
+    for package in required_by(Distribution.at(metadata.parent), extras):
+        link(package, beside)
     ours = ("PYTHON", "ROBUSTBOOK_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     environment["ROBUSTBOOK_CACHE"] = str(folder / "cache")
@@ -112,7 +107,7 @@ def installed(folder, *extras):
 
     def run(program, *words, said=""):
         return subprocess.run(
-            [str(folder / SCRIPTS / program), *words], input=said, capture_output=True,
+            [str(folder / "bin" / program), *words], input=said, capture_output=True,
             text=True, env=environment, cwd=folder, check=False,
         )  # fmt: skip
 
@@ -170,8 +165,8 @@ def answers(plain, data_wheel):
         archive.extractall(f"{data_wheel}-unpacked")
     # The lines first: they see what is loaded.
     asked = [("lines", lines, []), ("missing", missing, []), ("images", images, [])]
-    asked += [("data", data, [])]
-    asked += [(name, "", offered(name)) for name in ("score", "compare")]
+    asked += [("data package", data, [])]
+    asked += [(name, "", offered(name)) for name in ("score", "compare", "data")]
     asked += [("report", "", report_on_digits())]
     done = plain("python", "-W", "error", "-c", ASK, said=json.dumps(asked))
     assert (done.returncode, done.stderr) == (0, "")
@@ -218,7 +213,7 @@ def test_the_data_package_carries_all_data_and_its_licence(data_wheel):
 
 
 def test_what_needs_the_data_package_says_so_in_one_line_and_uses_it(answers):
-    status, out, _ = answers["data"]
+    status, out, _ = answers["data package"]
     *missing, network, results = out.splitlines()
     assert (status, network, results) == (0, "Sequential", "Results")
     assert len(missing) == 2
@@ -249,17 +244,11 @@ def test_a_plain_installation_runs_the_lines_of_readme(answers):
     assert (status, err, len(numbers), loaded) == (0, "", 3, "set()")
 
 
-@pytest.mark.parametrize("command", ["score", "compare"])
+@pytest.mark.parametrize("command", ["score", "compare", "data"])
 def test_a_plain_installation_has_the_commands_of_readme(answers, command):
     status, out, err = answers[command]
     assert (status, err) == (0, "")
     assert len(out.splitlines()) >= 4
-
-
-def test_a_plain_installation_has_a_program(plain):
-    done = plain(*offered("data"))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) >= 4
 
 
 def test_a_plain_installation_has_every_room_and_networks_and_images(answers):
@@ -294,13 +283,3 @@ def report_on_digits():
     (names,) = re.findall(r"^robustbook report .*# (\S+), (\S+)$", README, re.MULTILINE)
     model, data = names
     return [{"MODEL": model, "DATA": data}.get(x, x) for x in offered("report")]
-
-
-def test_an_editable_installation_has_the_press_too(tmp_path):
-    with contextlib.chdir(ROOT):
-        built = tmp_path / hatchling.build_editable(str(tmp_path))
-    with zipfile.ZipFile(built) as archive:
-        (path,) = (name for name in archive.namelist() if name.endswith(".pth"))
-        folders = archive.read(path).decode().split()
-    assert folders == [str(ROOT / "src")]
-    assert (Path(folders[0]) / "press" / "__main__.py").is_file()

@@ -33,6 +33,7 @@ def tau(network, rows):
 
 
 @pytest.mark.slow
+@pytest.mark.ranges
 def test_what_the_caption_says(script):
     assert f"σ = {script['SIGMA']:g}," in PREFACE
     measure = script["measure"]

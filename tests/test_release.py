@@ -11,7 +11,6 @@ import tomllib
 from pathlib import Path
 
 import jsonschema
-import nbformat
 import pytest
 import yaml
 from packaging.version import Version
@@ -52,19 +51,6 @@ def test_one_version():
         assert CITATION["version"] == __version__
     else:  # the last release is cited until the next one is made
         assert Version(CITATION["version"]) < Version(__version__)
-
-
-def test_every_notebook_installs_this_version():
-    repository = CONFIG["repository"]
-    tag = repository["branch"] if ".dev" in __version__ else f"v{__version__}"
-    address = f"{repository['url']}/archive/{tag}.tar.gz"
-    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    assert notebooks
-    for path in notebooks:
-        _, note, install, *rest = nbformat.read(path, as_version=4).cells
-        assert __version__ in note.source, path.name
-        assert f"@ {address}" in install.source, path.name
-        assert not any("%pip" in cell.source for cell in rest), path.name
 
 
 def test_pages_are_deployed_after_the_tests_and_a_deployment_is_not_cut_off():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 
 from press.claim_faults import ledger_faults
 from press.claims import BLOCK, is_test
-from press.layout import BookError, Chapter, list_chapters
+from press.layout import BookError, Chapter, Problem, list_chapters
 from press.pairs import pair_faults
 from press.publish import PUBLISHED
 from press.source import Source, cell_tags, read_source
@@ -46,18 +45,6 @@ _TOO_SMALL_TEXT = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A fault of the book, its place, and how to mend it."""
-
-    place: str
-    fault: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.fault}; {self.remedy}"
-
-
 def check(root: Path) -> list[Problem]:
     """Check the book in ``root``: what is to mend, in the order of the chapters."""
     chapters = list_chapters(root)
@@ -69,20 +56,18 @@ def check(root: Path) -> list[Problem]:
             place = chapter.show(chapter.source)
             problems.append(Problem(place, str(error), "mend the text"))
             continue
-        problems += _check_pair(source)
+        place = chapter.show(chapter.pair)
+        problems += [
+            Problem(place, fault, "make book") for fault in pair_faults(source)
+        ]
         problems += _check_text(source)
         problems += _check_cells(source)
         problems += _check_published(source)
     problems += _check_strays(root, chapters)
     problems += _check_toc(root, chapters)
     problems += _check_status(root, chapters)
-    problems += [Problem(*fault) for fault in ledger_faults(root)]
+    problems += ledger_faults(root)
     return problems
-
-
-def _check_pair(source: Source) -> Iterator[Problem]:
-    for fault in pair_faults(source):
-        yield Problem(source.chapter.show(source.chapter.pair), fault, "make book")
 
 
 def _check_text(source: Source) -> Iterator[Problem]:

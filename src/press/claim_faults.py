@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from press.claims import (
-    Claim,
-    Evidence,
     find_evidence,
     insert_values,
     ledger_file,
     nearest,
     read_ledger,
 )
-from press.layout import BookError
+from press.layout import BookError, Problem
 
 
-def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield what is wrong with the ledger: where, what, and what to do.
+def ledger_faults(root: Path) -> Iterator[Problem]:
+    """Yield what is wrong with the ledger.
 
     What its rows alone show, :func:`press.claims.read_ledger` sees; here is what the
     bibliography and the chapters say to it.
@@ -32,7 +30,7 @@ def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
         ledger = read_ledger(root)
     except BookError as error:
         place, _, fault = str(error).partition(": ")
-        yield place, fault, "mend the file; its head says what stands in it"
+        yield Problem(place, fault, "mend the file; its head says what stands in it")
         return
     try:
         labels = find_evidence(root)
@@ -45,24 +43,19 @@ def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
         if entries and not re.search(entry, entries, re.MULTILINE):
             fault = f"no work {document.cite} in book/references.bib"
             remedy = "mend cite, or add the work"
-            yield name, f"document {document.id}: {fault}", remedy
+            yield Problem(name, f"document {document.id}: {fault}", remedy)
     for claim in ledger.claims:
-        for fault, remedy in _claim_faults(claim, labels, root):
-            yield name, f"claim {claim.id}: {fault}", remedy
-
-
-def _claim_faults(
-    claim: Claim, labels: Mapping[str, Evidence], root: Path
-) -> Iterator[tuple[str, str]]:
-    for label in claim.evidence:
-        if label not in labels:
-            near = nearest(label, list(labels))
-            yield f"no label {label} in notebooks/*.md{near}", "mend the evidence"
-        elif labels[label].test is None:
-            place = labels[label].chapter.show(labels[label].chapter.source)
-            remedy = "say the finding with claim() in a cell below it"
-            yield f"no tested cell follows {label} in {place}", remedy
-    try:
-        insert_values(claim.finding, root)
-    except BookError as error:
-        yield str(error), "mend the key, or execute the chapter: make book"
+        place = f"{name}: claim {claim.id}"
+        for label in claim.evidence:
+            if label not in labels:
+                near = nearest(label, list(labels))
+                fault = f"no label {label} in notebooks/*.md{near}"
+                yield Problem(place, fault, "mend the evidence")
+            elif labels[label].test is None:
+                chapter = labels[label].chapter
+                fault = f"no tested cell follows {label} in {chapter.name}"
+                yield Problem(place, fault, "say the finding with claim() below it")
+        try:
+            insert_values(claim.finding, root)
+        except BookError as error:
+            yield Problem(place, str(error), "mend the key, or execute the chapter")

@@ -1,4 +1,4 @@
-"""``python -m press``: run, publish, time and check the chapters.
+"""``python -m press``: run, publish and check the chapters, build the site.
 
 What needs the group ``book`` is imported when a command runs: ``--help`` does without.
 """
@@ -6,7 +6,6 @@ What needs the group ``book`` is imported when a command runs: ``--help`` does w
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -37,7 +36,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Run, publish, time and check the chapters; build and print the site.",
+    help="Run, publish and check the chapters; build and print the site.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -60,9 +59,6 @@ ProfileOption = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
 
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-
-
 def _chosen(named: list[str] | None) -> list[Chapter]:
     """The chapters that are named, else all of them."""
     folder = book_root()
@@ -81,11 +77,6 @@ def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
             values[name] = ast.literal_eval(text)
         except (SyntaxError, ValueError):
             values[name] = text
-    device = str(values.get("device", "auto"))
-    if not _DEVICE.fullmatch(device):
-        raise BookError(
-            f"--device {device}: expected auto, cpu, cuda or cuda:N (a number)"
-        )
     return values
 
 
@@ -147,25 +138,6 @@ def publish(
 
     if failures := publish_chapters(chosen, jobs=jobs):
         _fail("\n\npress: ".join(map(str, failures)), status=1)
-
-
-@app.command()
-def time(chapters: Chapters = None) -> None:
-    """Run chapters in profile quick, one at a time, and say how long each takes."""
-    from press.execute import execute
-    from press.source import read_source
-
-    for chapter in _chosen(chapters):
-        source = read_source(chapter)
-        parameters = {"profile": "quick", "device": "cpu"}
-        execution = execute(source, parameters=parameters)
-        slowest = max(execution.cell_seconds, default=0.0)
-        place = source.place(execution.cell_seconds.index(slowest))
-        print(
-            f"{chapter.name}: {execution.seconds:.1f} s; "
-            f"its slowest cell {slowest:.1f} s, {place}",
-            flush=True,
-        )
 
 
 @app.command()

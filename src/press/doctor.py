@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 TRIAL = "02"
+REINSTALL = "rm -rf .venv; make env"
 # `pip check` knows what these need in turn.
 PACKAGES = (
     *("robustbook", "torch", "torchvision", "numpy", "scipy", "matplotlib"),
@@ -32,21 +33,15 @@ PROGRAMS = {
 Finding = tuple[str, str, str]
 
 
-def show_versions() -> dict[str, str]:
-    """Return the system and the version of each package, empty if missing."""
-    versions = {
-        "system": f"{platform.platform()}, {os.cpu_count()} cores",
-        "python": f"{platform.python_version()}, {sys.executable}",
-    }
-    for name in PACKAGES:
-        try:
-            versions[name] = version(name) or ""
-        except (PackageNotFoundError, KeyError):  # the second: damaged metadata
-            versions[name] = ""
-    return versions
+def installed_version(name: str) -> str | None:
+    """Return the version of a package, None if it is missing."""
+    try:
+        return version(name)
+    except (PackageNotFoundError, KeyError):  # the second: damaged metadata
+        return None
 
 
-def _try(name: str, remedy: str, *words: str) -> Finding:
+def run_python(name: str, remedy: str, *words: str) -> Finding:
     """Run Python, which can neither ask nor hang; say what failed, or the time."""
     started = time.perf_counter()
     try:
@@ -68,37 +63,40 @@ def _try(name: str, remedy: str, *words: str) -> Finding:
 
 def diagnose(*, run: bool = True) -> Iterator[Finding]:
     """Yield the findings in the order in which to mend them."""
+    yield "system", f"{platform.platform()}, {os.cpu_count()} cores", ""
     if platform.system() == "Windows":
         why = "no make, and no .venv/bin, which all commands of README use"
         yield "Windows", why, "wsl --install, then clone and make env in Ubuntu"
     fits = (3, 11) <= sys.version_info[:2] <= (3, 13)
-    mend = "" if fits else "rm -rf .venv; make env PYTHON=python3.12"
-    yield "Python", f"{platform.python_version()}; 3.11, 3.12 and 3.13 will do", mend
-    missing = ", ".join(name for name, known in show_versions().items() if not known)
-    remake = "rm -rf .venv; make env"
+    python = f"{platform.python_version()}, {sys.executable}; 3.11 to 3.13 will do"
+    yield "Python", python, "" if fits else f"{REINSTALL} PYTHON=python3.12"
+    versions = {name: installed_version(name) for name in PACKAGES}
+    missing = ", ".join(name for name, known in versions.items() if not known)
     if missing:
-        yield "packages", f"missing: {missing}", remake
+        yield "packages", f"missing: {missing}", REINSTALL
     else:
-        yield "packages", f"{len(PACKAGES)} installed", ""
-        yield _try("pip check", remake, "pip", "--disable-pip-version-check", "check")
+        yield (
+            "packages",
+            ", ".join(f"{name} {known}" for name, known in versions.items()),
+            "",
+        )
+        pip = ("pip", "--disable-pip-version-check", "check")
+        yield run_python("pip check", REINSTALL, *pip)
     data = os.environ.get("ROBUSTBOOK_DATA", "").strip()
     lost = data and not Path(data).is_dir()
     where = f"{data}, not a folder" if lost else data or "in the cache"
     yield "data sets", where, "unset ROBUSTBOOK_DATA" if lost else ""
-    yield "cache", os.environ.get("ROBUSTBOOK_CACHE", "") or "the user's", ""
     for name, use in PROGRAMS.items():
         program = shutil.which(os.environ.get(f"ROBUSTBOOK_{name.upper()}", name))
         yield name, program or f"none; it is for {use}", ""
     if run and not missing:
         remedy = f"make rerun CHAPTER={TRIAL}"
         words = ("press", "run", TRIAL, "--profile", "quick", "--device", "cpu")
-        yield _try(f"chapter {TRIAL} in quick", remedy, *words)
+        yield run_python(f"chapter {TRIAL} in quick", remedy, *words)
 
 
 def main(words: list[str]) -> int:
     """Print the findings; return the exit status, 0 if nothing needs mending."""
-    for name, known in show_versions().items():
-        print(f"{name:>14}: {known or 'missing'}")
     faults = 0
     for name, finding, mend in diagnose(run="--no-run" not in words):
         faults += bool(mend)

@@ -54,12 +54,10 @@ class ChapterError(BookError):
 
 @dataclass(frozen=True)
 class Execution:
-    """An executed chapter, how long it took, also by cell, and what it read of data."""
+    """An executed chapter, how long it took, and what it read of data."""
 
     notebook: NotebookNode
     seconds: float
-    cell_seconds: tuple[float, ...]
-    started: float
     reads: tuple[tuple[str, ...], ...]
 
 
@@ -113,7 +111,7 @@ def execute_here(
             )
     # papermill logs each parameter and each cell.
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    began, started = time.time(), time.perf_counter()
+    started = time.perf_counter()
     with tempfile.TemporaryDirectory(
         prefix="robustbook-", ignore_cleanup_errors=True
     ) as folder:
@@ -145,17 +143,7 @@ def execute_here(
     return Execution(
         notebook,
         time.perf_counter() - started,
-        _cell_seconds(executed),
-        began,
         tuple(sorted({tuple(json.loads(line)) for line in lines})),
-    )
-
-
-def _cell_seconds(executed: NotebookNode) -> tuple[float, ...]:
-    return tuple(
-        float(cell.metadata.get("papermill", {}).get("duration") or 0.0)
-        for cell in executed.cells
-        if _PAPERMILL_TAG not in cell_tags(cell)
     )
 
 

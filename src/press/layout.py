@@ -1,4 +1,4 @@
-"""Where the parts of a chapter are: nothing else knows a path of the book."""
+"""Paths of the book and of a chapter's files, and what is said of faults."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ class BookError(Exception):
 
     #: The exit status, as for every misuse of a command.
     status = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fault of the book, its place, and how to mend it."""
+
+    place: str
+    fault: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.fault}; {self.remedy}"
 
 
 @dataclass(frozen=True, order=True)
@@ -70,10 +82,10 @@ def book_root() -> Path:
 def package_version() -> str:
     """Return the version of ``robustbook``, without importing it."""
     init = Path(__file__).parents[1] / "robustbook" / "__init__.py"
-    found = re.search(r'^__version__ = "(.+)"', init.read_text("utf-8"), re.MULTILINE)
-    if found is None:
+    match = re.search(r'^__version__ = "(.+)"', init.read_text("utf-8"), re.MULTILINE)
+    if match is None:
         raise BookError(f'{init}: expected a line __version__ = "..."')
-    return found[1]
+    return match[1]
 
 
 def list_chapters(root: Path) -> list[Chapter]:

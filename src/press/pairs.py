@@ -100,13 +100,13 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
 
 def _solutions(source: Source) -> set[int]:
     """Which code cells are a solution's."""
-    inside, found = False, set()
+    inside, solutions = False, set()
     for index, cell in enumerate(source.notebook.cells):
         if cell.cell_type == "code" and inside:
-            found.add(index)
+            solutions.add(index)
         for mark in re.findall(r"\{solution-(start|end)\}", cell.source):
             inside = mark == "start"
-    return found
+    return solutions
 
 
 def _folded(cell: NotebookNode, *, solution: bool = False) -> NotebookNode:

@@ -107,14 +107,6 @@ def weave(
     return woven
 
 
-def is_false_claim(output: NotebookNode) -> bool:
-    """Whether an output is of a claim that the run proved false.
-
-    `robustbook.notebook.claim` says so in the metadata.
-    """
-    return output.get("metadata", {}).get("robustbook_claim") is False
-
-
 def parameter_values(notebook: NotebookNode) -> dict[str, Any]:
     """Return what the cell tagged ``parameters`` assigns: literals, or their source."""
     values: dict[str, Any] = {}

@@ -66,8 +66,8 @@ def render_status(root: Path) -> str:
     # What most chapters share is said once.
     versions: dict[str, list[str]] = {}
     for name, stamp, _ in rows:
-        said = ", ".join(f"{package} {v}" for package, v in stamp["versions"].items())
-        versions.setdefault(said, []).append(name[:2])
+        listed = ", ".join(f"{package} {v}" for package, v in stamp["versions"].items())
+        versions.setdefault(listed, []).append(name[:2])
     # The first: another chapter leaves the page as it is.
     example = chapters[0].name if chapters else "01_same_accuracy"
     return _PAGE.render(rows=rows, versions=versions, example=example)

@@ -11,7 +11,6 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 
 from robustbook.average_case import orthant_probability
-from robustbook.average_case.parts import joint_probability
 from robustbook.studies._integration_coverage import Cell
 
 
@@ -36,7 +35,7 @@ def scipy_probability(mean, covariance, **options):
 
 
 def equicorrelated(limits, rho):
-    """One-dimensional integral over the common factor, for rho in (0, 1)."""
+    """One-dimensional integral over the common factor, for rho in [0, 1)."""
 
     def integrand(z):
         inner = (limits.numpy() + math.sqrt(rho) * z) / math.sqrt(1 - rho)
@@ -110,28 +109,8 @@ def test_two_dimensions_against_a_one_dimensional_integral(rho):
         assert float(result.probability) == pytest.approx(exact, abs=2e-11)
 
 
-def test_two_and_three_signs():
-    """Sheppard's formulas for means of 0."""
-    for rho in (-0.45, 0.0, 0.2, 0.8):
-        angle = math.asin(rho) / math.pi
-        exact = {2: 1 / 4 + angle / 2, 3: 1 / 8 + 3 * angle / 4}
-        for size, error in ((2, 1e-14), (3, 3e-6)):
-            zero = torch.zeros(size).double()
-            result = orthant_probability(zero, matrix(size, rho), points=8192)
-            assert float(result.probability) == pytest.approx(exact[size], abs=error)
-
-
-@pytest.mark.parametrize("dimension", [3, 5, 9, 40])
-def test_independent_coordinates_are_exact(dimension):
-    mean = torch.linspace(-1, 2, dimension, dtype=torch.float64)
-    result = orthant_probability(mean, torch.eye(dimension, dtype=torch.float64))
-    expected = torch.special.ndtr(mean).prod()
-    assert float(result.probability) == pytest.approx(float(expected), rel=1e-6)
-    assert float(result.standard_error) < 6e-7
-
-
 @pytest.mark.parametrize("dimension", [3, 4, 9, 20, 99])
-@pytest.mark.parametrize("rho", [0.1, 0.5, 0.95])
+@pytest.mark.parametrize("rho", [0, 0.1, 0.5, 0.95])
 def test_equicorrelated(dimension, rho):
     generator = torch.Generator().manual_seed(dimension)
     limits = 2 * torch.rand(dimension, generator=generator, dtype=torch.float64)
@@ -143,7 +122,7 @@ def test_equicorrelated(dimension, rho):
 
 
 @pytest.mark.parametrize(
-    "dimension", [*range(3, 10), pytest.param(99, marks=pytest.mark.slow)]
+    "dimension", [3, 5, 9, pytest.param(99, marks=pytest.mark.slow)]
 )
 def test_against_scipy(dimension):
     large = dimension > 9
@@ -168,29 +147,17 @@ def test_intervals_cover_each_problem(dimension):
     problems = coverage_problems(dimension)
     limits, correlations, exact = map(torch.stack, zip(*problems, strict=True))
     seeds = 150
-    found = [
+    results = [
         orthant_probability(limits, correlations, points=128, seed=seed)
         for seed in range(seeds)
     ]
-    off = torch.stack([(each.failure - exact).abs() for each in found])
-    errors = torch.stack([each.standard_error for each in found])
+    off = torch.stack([(each.failure - exact).abs() for each in results])
+    errors = torch.stack([each.standard_error for each in results])
     covered = (off <= 1.96 * errors + 1e-9 * exact).double().mean(dim=0)
     # The allowance is three standard deviations of the share, for the worst problem.
     assert float(covered.min()) > 0.92 - 3 * math.sqrt(0.08 * 0.92 / seeds)
     assert float((covered < 0.92).double().mean()) < 0.05
     assert float(covered.mean()) > 0.95
-
-
-def test_intervals_of_constraints_integrated_together_do_not_cover():
-    """The test above would fail if rare failures were integrated together."""
-    problems = coverage_problems(9)
-    limits, correlations, exact = map(torch.stack, zip(*problems, strict=True))
-    inside = []
-    for seed in range(40):
-        probability, error = joint_probability(limits, correlations, 128, seed, 1e-14)
-        inside.append((1 - probability - exact).abs() <= 1.96 * error)
-    covered = torch.stack(inside).double().mean(dim=0)
-    assert int((covered < 0.5).sum()) > 10
 
 
 @pytest.mark.parametrize("dimension", [3, 9, 30])
@@ -297,10 +264,6 @@ def test_far_limits():
     assert result.probability[0] == 0
     assert result.probability[1] == 0
     assert 0 <= float(result.probability[2]) < 1.2e-19
-    rare = torch.full((4,), 4.5, dtype=torch.float64)
-    result = orthant_probability(rare, matrix(4, 0.3))
-    failure = 1 - float(result.probability)
-    assert failure == pytest.approx(1 - equicorrelated(rare, 0.3), rel=0.01)
 
 
 def test_certain_success_is_one_and_negligible_constraints_are_left_out():
@@ -321,7 +284,7 @@ def test_certain_success_is_one_and_negligible_constraints_are_left_out():
     assert torch.allclose(result.probability, expected.probability, atol=1e-12)
 
 
-@pytest.mark.parametrize("dimension", [3, 5, 9, 20, 30, 60])
+@pytest.mark.parametrize("dimension", [5, 60])
 def test_single_precision_adds_less_than_stated(dimension, monkeypatch):
     mean, covariance = problems(60, dimension, seed=13)
     few = partial(orthant_probability, mean, covariance, points=128)
@@ -337,22 +300,22 @@ def test_single_precision_adds_less_than_stated(dimension, monkeypatch):
 
 def test_order_and_batches_do_not_matter():
     mean, covariance = problems(7, 5, seed=6)
-    whole = orthant_probability(mean, covariance).probability
+    expected = orthant_probability(mean, covariance).probability
     i = torch.tensor([3, 1, 4, 0, 2])
     permuted = orthant_probability(mean[:, i], covariance[:, i][:, :, i]).probability
-    assert torch.allclose(whole, permuted, atol=1e-7)
-    one = orthant_probability(mean[2], covariance[2]).probability
-    assert torch.allclose(one, whole[2], atol=1e-7)
+    assert torch.allclose(expected, permuted, atol=1e-7)
+    single = orthant_probability(mean[2], covariance[2]).probability
+    assert torch.allclose(single, expected[2], atol=1e-7)
     shapes = mean[:6].reshape(2, 3, 5), covariance[:6].reshape(2, 3, 5, 5)
     shaped = orthant_probability(*shapes).probability
     assert shaped.shape == (2, 3)
-    assert torch.allclose(shaped.flatten(), whole[:6], atol=1e-7)
+    assert torch.allclose(shaped.flatten(), expected[:6], atol=1e-7)
     assert orthant_probability(mean, covariance[0]).probability.shape == (7,)
 
 
 def test_float32_numpy_integers_and_seeds():
-    whole = orthant_probability([0, 0, 0], torch.eye(3).long())
-    assert float(whole.probability) == pytest.approx(1 / 8, abs=1e-6)
+    expected = orthant_probability([0, 0, 0], torch.eye(3).long())
+    assert float(expected.probability) == pytest.approx(1 / 8, abs=1e-6)
     mean, covariance = problems(3, 5, seed=2)
     single = orthant_probability(mean.float(), covariance.float())
     double = orthant_probability(mean.numpy(), covariance.numpy())

@@ -157,16 +157,16 @@ def test_shares_near_one_have_honest_errors():
     ],
 )
 def test_noise_depends_on_seed_and_input_only(network, images, estimate):
-    whole = estimate(network, images, [0.2, 0.5], samples=256)
+    expected = estimate(network, images, [0.2, 0.5], samples=256)
     again = estimate(network, images, [0.2, 0.5], samples=256, batch_size=5)
-    assert torch.allclose(whole.probability, again.probability, atol=1e-12)
+    assert torch.allclose(expected.probability, again.probability, atol=1e-12)
     other = estimate(network, images, [0.2, 0.5], samples=256, seed=1)
-    assert not torch.equal(whole.probability, other.probability)
+    assert not torch.equal(expected.probability, other.probability)
     state = torch.random.get_rng_state()
     estimate(network, images, 0.2, samples=256)
     assert torch.equal(state, torch.random.get_rng_state())
     first = estimate(network, images[:3], [0.2, 0.5], samples=256)
-    assert torch.allclose(whole.probability[:, :3], first.probability, atol=1e-12)
+    assert torch.allclose(expected.probability[:, :3], first.probability, atol=1e-12)
 
 
 def test_more_classes_than_coordinates():

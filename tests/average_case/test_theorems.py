@@ -1,15 +1,12 @@
 """Theorems of Part IV, checked on computed values."""
 
-import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
 
 from robustbook.average_case import linear_exact
-from robustbook.average_case._sampling import _coefficients
 
 from .conftest import linear
 
@@ -45,25 +42,3 @@ def test_errors_are_close_to_noisy_inputs(problem):
     gaps = (logits[:, [t]] - logits) / slopes.norm(dim=1)
     away = gaps[:, torch.arange(len(slopes)) != t].amin(1)
     assert float((away <= radius).double().mean()) > 0.5 - 4 * math.sqrt(0.25 / 20_000)
-
-
-JOINT = {(1, 1): 0.65, (0, 1): 0.20, (1, 0): 0.03, (0, 0): 0.12}
-P, Q = 0.68, 0.85
-COV = JOINT[1, 1] - P * Q
-BEST = COV / (Q * (1 - Q))
-
-
-def test_variance_of_cross_fitting():
-    """thm-unbiased-unbiased, part 4: all outcomes of four noisy inputs, two a fold."""
-    outcomes = np.array([*itertools.product(JOINT, repeat=4)]).reshape(-1, 2, 2, 2)
-    chance = np.prod([*itertools.product(JOINT.values(), repeat=4)], axis=1)
-    model, linear = np.moveaxis(outcomes, -1, 0)
-    counts = torch.tensor(np.stack([model, linear, model * linear], -1).sum(2))[None]
-    sizes = torch.tensor([2.0, 2.0], dtype=torch.float64)
-    coefficient = _coefficients(counts, sizes)[0].numpy()
-    values = (model.mean(2) - coefficient * (linear.mean(2) - Q)).mean(1)
-    assert chance @ values == pytest.approx(P, abs=1e-12)
-    rho2 = COV**2 / (P * (1 - P) * Q * (1 - Q))
-    off = chance @ (coefficient[:, 0] - BEST) ** 2
-    bound = ((1 - rho2) * P * (1 - P) + 2 * off * Q * (1 - Q)) / 4
-    assert chance @ (values - P) ** 2 <= bound

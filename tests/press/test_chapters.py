@@ -49,8 +49,8 @@ def ends_of(text):
 def test_quick(chapter, end):
     source = read_source(chapter)
     text = chapter.source.read_text("utf-8")
-    own = {name: ends[end] for name, ends in ends_of(text).items()}
-    execute.execute(source, parameters={**COMMON, "seed": RUN_SEED + end, **own})
+    ranged = {name: ends[end] for name, ends in ends_of(text).items()}
+    execute.execute(source, parameters={**COMMON, "seed": RUN_SEED + end, **ranged})
 
 
 def test_every_parameter_states_its_range():
@@ -58,10 +58,10 @@ def test_every_parameter_states_its_range():
     bare = []
     for chapter in list_chapters(ROOT):
         text = chapter.source.read_text("utf-8")
-        own = set(parameter_values(read_source(chapter).notebook))
+        parameters = set(parameter_values(read_source(chapter).notebook))
         stated = {*ends_of(text), *re.findall(r"^(\w+) = .*# any ", text, re.MULTILINE)}
-        bare += [f"{chapter.name}: {x}" for x in own - stated - set(COMMON)]
-        assert set(ends_of(text)) <= own, "a range of no parameter"
+        bare += [f"{chapter.name}: {x}" for x in parameters - stated - set(COMMON)]
+        assert set(ends_of(text)) <= parameters, "a range of no parameter"
         assert "check_ranges(globals())" in text
     assert bare == []
 

@@ -170,19 +170,16 @@ PLACE = 'document = "paper"\nplace = "Section'
         ('"Theorem 1"', '"  "', "claim paper-adds place: "),
         ("finding =", "findings =", "claim paper-adds findings: Extra inputs"),
         ('["thm-sum", ', '[1, "fig-sum", ', "claim paper-adds evidence 0: "),
-        ("We", 'We"\nalso = [{}]#', "also 0 document: Field required"),
         ("adder1999", "adder2000", "no work adder2000"),
         ("paper-always", "paper-adds", "a second claim paper-adds"),
         ("paper-adds", "Paper_adds", "claim Paper_adds id: "),
         (PLACE, 'document = "x"\nplace = "', "claim paper-always: unknown document"),
         ("finding", 'also = [{document = "y", place = "1"}]\nfinding', "document 'y'"),
         ('"holds"', '"true"', "verdict: Input should be 'holds', "),
-        ('"core"', '"big"', "weight: Input should be 'core', 'detail'"),
         ("always adds", "so " * 26, "a quotation of 26 words; at most 25"),
         ('"holds"', '"refuted"', "refuted, without by; by goes with refuted only"),
         ('"holds"', '"not reproduced here"', "not reproduced here, without differs"),
         ('weight = "core"', 'weight = "core"\nby = "proof"', "holds, with by; by goes"),
-        ('weight = "core"', 'weight = "core"\nby = "me"', "by: Input should"),
         ('["paper-always"]', '["paper-alway"]', "paper-alway; did you mean paper-alw"),
         ('"paper-always"]', '"paper-always", "paper-always"]', "each label once"),
         ('evidence = ["thm-sum", "fig-sum", "sec-add"]', "", "without evidence"),
@@ -196,8 +193,7 @@ PLACE = 'document = "paper"\nplace = "Section'
 def test_each_fault_is_said(book, old, new, fault):
     assert old in LEDGER
     write(book, LEDGER.replace(old, new))
-    faults = ledger_faults(book.root)
-    lines = [f"{place}: {problem}; {remedy}" for place, problem, remedy in faults]
+    lines = [*map(str, ledger_faults(book.root))]
     assert all(line.startswith("data/claims.toml") for line in lines)
     assert any(fault in line for line in lines), lines
 

@@ -33,7 +33,7 @@ import pytest
 from press.layout import find_chapter, list_chapters
 from robustbook import __version__
 
-from ..closure import link, needed
+from ..closure import link, required_by
 
 hatchling = pytest.importorskip("hatchling.build", reason="needs the group test")
 
@@ -55,12 +55,6 @@ class Runtime:
     folder: Path
     release: Path
 
-    @property
-    def python(self):
-        """Its interpreter."""
-        scripts = "Scripts" if os.name == "nt" else "bin"
-        return self.folder / "venv" / scripts / "python"
-
     def run(self, *arguments, network):
         """Run its interpreter with nothing of this checkout in sight."""
         home = self.folder / "home"
@@ -81,13 +75,9 @@ class Runtime:
                 "http://127.0.0.1:9",
             )
         return subprocess.run(
-            [str(self.python), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env=environment,
-            cwd=home,
-            check=False,
-        )
+            [str(self.folder / "venv/bin/python"), *map(str, arguments)],
+            capture_output=True, text=True, env=environment, cwd=home, check=False,
+        )  # fmt: skip
 
     def execute(self, notebook, *, network):
         """Execute a notebook where it lies; return what its install cell said."""
@@ -109,13 +99,8 @@ class Runtime:
 
 def tracked():
     """Return the files that a release of this checkout has."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False
-    )
-    if listed.returncode:
-        pytest.skip("a release is made from a git checkout, and this is none")
-    names = listed.stdout.decode().split("\0")
-    return [name for name in names if name and (ROOT / name).is_file()]
+    names = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+    return [name for name in names.split("\0") if (ROOT / name).is_file()]
 
 
 @pytest.fixture(scope="module")
@@ -128,23 +113,20 @@ def runtime(tmp_path_factory):
             archive.add(ROOT / name, f"robustness-measured-{__version__}/{name}")
     made = Runtime(folder, release)
     venv.create(folder / "venv")
-    done = made.run(
-        "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", network=False
-    )
-    assert done.returncode == 0, done.stderr
     # Beside the environment, so that pip leaves it alone whatever it is asked for.
     beside = folder / "beside"
     beside.mkdir()
-    Path(done.stdout.strip(), "beside.pth").write_text(str(beside))
+    (packages,) = folder.glob("venv/lib/*/site-packages")
+    (packages / "beside.pth").write_text(str(beside))
     names = ("pip", "torch", "torchvision", "ipykernel", "nbclient")
     there = [metadata.distribution(name) for name in names]
-    brought = [*there, *(found for one in there for found in needed(one))]
+    brought = [*there, *(package for outer in there for package in required_by(outer))]
     if not ALL:  # What pip would fetch for a minute: what the release asks for.
         with contextlib.chdir(ROOT):
             about = hatchling.prepare_metadata_for_build_wheel(str(folder))
-        brought += needed(metadata.Distribution.at(folder / about), ["chapters"])
-    for found in brought:
-        link(found, beside)
+        brought += required_by(metadata.Distribution.at(folder / about), ["chapters"])
+    for package in brought:
+        link(package, beside)
     return made
 
 

@@ -22,14 +22,16 @@ def test_names_of_a_block_do_not_depend_on_what_was_read_before():
         block = nodes.literal_block("", "")
         page = new_document("page")
         page += block
-        above, found = "", []
+        above, names = "", []
         for text in BLOCKS:
             with pytest.raises(SyntaxError):
                 names_of(f"{above}1 +", block)
             length = above.count("\n")
-            whole = [n for n in parse_names(above + text, block) if n.lineno > length]
+            expected = [
+                n for n in parse_names(above + text, block) if n.lineno > length
+            ]
             new = [n for n in names_of(above + text, block) if n.lineno > length]
-            assert new == whole
-            found += new
+            assert new == expected
+            names += new
             above += f"{text}\n"
-        assert len(found) > 8
+        assert len(names) > 8

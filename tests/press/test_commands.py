@@ -67,10 +67,6 @@ def test_run_says_what_failed(make_book):
         (["run", "7"], "no chapter '7'; this book has 01_small"),
         (["run", "1", "-p", "seed"], "--parameter seed: expected NAME=VALUE"),
         (
-            ["run", "1", "--device", "foo"],
-            "--device foo: expected auto, cpu, cuda or cuda:N (a number)",
-        ),
-        (
             ["run", "1", "--output", "notebooks"],
             "notebooks: a folder; name a file, such as notebooks/run.ipynb",
         ),

@@ -8,8 +8,6 @@ import pytest
 
 from press import doctor
 
-REMAKE = "rm -rf .venv; make env"
-
 
 @pytest.fixture
 def findings(monkeypatch):
@@ -34,23 +32,27 @@ def test_it_runs_where_nothing_is_installed():
     )
     assert (done.returncode, done.stderr) == (1, "")
     assert "missing: robustbook, torch, " in done.stdout
-    assert f"        -> {REMAKE}\n" in done.stdout
+    assert f"        -> {doctor.REINSTALL}\n" in done.stdout
     assert done.stdout.endswith("1 to mend; start at the top\n")
 
 
 @pytest.mark.slow
-def test_a_good_set_up_is_ready(capsys):
+def test_a_good_set_up_is_ready(capsys, make_book, monkeypatch):
+    """The chapter that it runs is a small one here."""
+    place = make_book().root / "src" / "press" / "doctor.py"
+    monkeypatch.setattr(doctor, "__file__", str(place))
+    monkeypatch.setattr(doctor, "TRIAL", "01")
     status = doctor.main([])
     output = capsys.readouterr().out
     assert (status, output.endswith("\nready\n")) == (0, True), output
-    assert "chapter 02" in output
+    assert (make_book().root / "_build/rerun/01_small_quick.ipynb").is_file()
 
 
 def test_what_fails_is_named_with_its_remedy(findings, monkeypatch):
     monkeypatch.setattr(doctor.platform, "system", lambda: "Windows")
     monkeypatch.setenv("ROBUSTBOOK_DATA", "no/such/folder")
     rows = findings(1, "Look:\ntorch needs numpy<2.\n")
-    assert rows["pip check"] == ["torch needs numpy<2.", REMAKE]
+    assert rows["pip check"] == ["torch needs numpy<2.", doctor.REINSTALL]
     assert rows["chapter 02 in quick"][1] == "make rerun CHAPTER=02"
     assert rows["data sets"][1] == "unset ROBUSTBOOK_DATA"
     assert "wsl --install" in rows["Windows"][1]
@@ -74,4 +76,4 @@ def test_a_program_that_hangs_is_given_up(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", hang)
     rows = {name: row for name, *row in doctor.diagnose()}
-    assert rows["pip check"] == ["no answer in 900 s", REMAKE]
+    assert rows["pip check"] == ["no answer in 900 s", doctor.REINSTALL]

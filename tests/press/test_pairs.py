@@ -103,8 +103,8 @@ def test_sync_takes_what_the_site_made_of_this_text(chapter):
     assert list(pair_faults(read_source(chapter))) == ["made from another text"]
 
 
-def write_config(chapter, text=CONFIG):
-    (chapter.root / "_config.yml").write_text(text, encoding="utf-8")
+def write_config(chapter):
+    (chapter.root / "_config.yml").write_text(CONFIG, encoding="utf-8")
 
 
 def test_the_pair_installs_the_release_where_it_is_missing(chapter):
@@ -136,12 +136,6 @@ def test_the_install_cell_does_nothing_where_the_release_is(chapter):
     assert ran == [1]
     exec(python.replace("foolbox", "no_such_module"), {"ran": ran})
     assert ran == [1, 1]
-
-
-def test_without_a_repository_there_is_nothing_to_install_from(chapter):
-    before = chapter.pair.read_text()
-    write_config(chapter, "title: ours\n")
-    assert write_pair(chapter) == before
 
 
 def test_a_release_is_a_tag_and_what_comes_before_it_a_branch():

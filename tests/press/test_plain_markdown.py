@@ -53,13 +53,6 @@ def test_what_text_becomes(text, wanted):
     assert markdown(text) == wanted
 
 
-def test_a_space_in_an_address_is_escaped():
-    link = nodes.paragraph("", "", nodes.reference("", "x", refuri="a b.html"))
-    assert PAGE.cells(nodes.section("", link)) == [
-        "[x](https://book.example/book/chapters/a%20b.html)"
-    ]
-
-
 def test_a_bar_in_a_table_is_no_border():
     table = markdown(
         "====  =============\n a     b\n====  =============\nx|y   "
@@ -68,51 +61,51 @@ def test_a_bar_in_a_table_is_no_border():
     assert table == "| a | b |\n| --- | --- |\n| x\\|y | $\\vert x\\vert $ |"
 
 
-def test_a_formula_is_one_line_with_its_number():
-    block = nodes.math_block("", "\\kl{p}{q} \\\\\n&= 0", ids=["eq"])
-    page = nodes.section("", block)
-    assert PAGE.cells(page) == [
-        r"$$\begin{aligned} D(p | q) \\ &= 0 \end{aligned} \tag{4.1}$$"
-    ]
+ALIGNED = r"\begin{align} x &= 1 \\ y &= 2 \end{align}"
+MATH = nodes.math("", "x \\in\n[0, 1]")
+PASTED = nodes.Text("fewer in\n"), nodes.inline("", "1"), nodes.Text(". But")
+LEMMA = {"ids": ["thm"], "realtype": "lemma", "countertype": "theorem"}
+BOUNDS = nodes.title("", " (Bounds)"), nodes.section("", nodes.paragraph("", "So."))
 
 
-def test_a_formula_with_an_environment_of_its_own_is_left_alone():
-    text = r"\begin{align} x &= 1 \\ y &= 2 \end{align}"
-    assert PAGE.cells(nodes.section("", nodes.math_block("", text, nowrap=True))) == [
-        text
-    ]
-
-
-def test_a_formula_in_a_quotation_stays_on_one_line():
-    math = nodes.math("", "x \\in\n[0, 1]")
-    page = nodes.section("", nodes.block_quote("", nodes.paragraph("", "", math)))
-    assert PAGE.cells(page) == [r"> $x \in [0, 1]$"]
-
-
-def test_a_pasted_number_at_the_start_of_a_line_begins_no_list():
-    words = nodes.Text("fewer in\n"), nodes.inline("", "1"), nodes.Text(". But")
-    page = nodes.section("", nodes.paragraph("", "", *words))
-    assert PAGE.cells(page) == ["fewer in\n1\\. But"]
+@pytest.mark.parametrize(
+    ("node", "wanted"),
+    {
+        "a space in an address": (
+            nodes.paragraph("", "", nodes.reference("", "x", refuri="a b.html")),
+            "[x](https://book.example/book/chapters/a%20b.html)",
+        ),
+        "a formula is one line with its number": (
+            nodes.math_block("", "\\kl{p}{q} \\\\\n&= 0", ids=["eq"]),
+            r"$$\begin{aligned} D(p | q) \\ &= 0 \end{aligned} \tag{4.1}$$",
+        ),
+        "a formula with an environment": (
+            nodes.math_block("", ALIGNED, nowrap=True),
+            ALIGNED,
+        ),
+        "a formula in a quotation is one line": (
+            nodes.block_quote("", nodes.paragraph("", "", MATH)),
+            r"> $x \in [0, 1]$",
+        ),
+        "a number that a line begins with begins no list": (
+            nodes.paragraph("", "", *PASTED),
+            "fewer in\n1\\. But",
+        ),
+        "a theorem is a quotation with its number": (
+            theorem_node("", *BOUNDS, **LEMMA),
+            "> **Lemma 4.2 (Bounds).**\n>\n> So.",
+        ),
+    }.values(),
+    ids=lambda value: None,
+)
+def test_what_a_block_becomes(node, wanted):
+    assert PAGE.cells(nodes.section("", node)) == [wanted]
 
 
 def test_macros_take_groups_and_single_signs():
     macros = {"kl": ["D(#1, #2)", 2], "k": "K"}
     written = expand_macros(r"\kl{p_{1}} q + \k_2 + \kappa", macros)
     assert written == r"D(p_{1}, q) + K_2 + \kappa"
-
-
-def test_theorems_are_quoted_with_their_numbers():
-    theorem = theorem_node(
-        "",
-        nodes.title("", " (Bounds)"),
-        nodes.section("", nodes.paragraph("", "So.")),
-        ids=["thm"],
-        realtype="lemma",
-        countertype="theorem",
-    )
-    assert PAGE.cells(nodes.section("", theorem)) == [
-        "> **Lemma 4.2 (Bounds).**\n>\n> So."
-    ]
 
 
 @pytest.mark.parametrize(("length", "folded"), [(400, False), (450, True)])

@@ -178,19 +178,17 @@ def test_a_warning_fails(make_book):
     assert rerun(chapter, parameters={}).is_file()
 
 
-def test_a_kernel_that_dies_is_a_failure(make_book):
-    chapter = make_book("import os\nos.write(2, b'out of luck')\nos._exit(1)")
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("os.write(2, b'out of luck')", "Kernel died"),
+        ("os.kill(os.getppid(), signal.SIGKILL)", "A process in the process pool"),
+    ],
+)
+def test_a_kernel_or_a_process_that_dies_is_a_failure(make_book, body, message):
+    chapter = make_book(f"import os, signal\n{body}\nos._exit(1)")
     (failure,) = publish([chapter])
-    assert str(failure).startswith("01_small: ")
-    assert "died" in str(failure)
-    assert not chapter.published.exists()
-
-
-def test_a_chapter_whose_process_is_killed_is_a_failure(make_book):
-    kill = "os.kill(os.getppid(), signal.SIGKILL)"
-    chapter = make_book(f"import os, signal\n{kill}\nos._exit(1)")
-    (failure,) = publish([chapter])
-    assert str(failure).startswith("01_small: A process in the process pool was termin")
+    assert str(failure).startswith(f"01_small: {message}")
     assert not chapter.published.exists()
 
 

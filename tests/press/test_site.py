@@ -3,18 +3,16 @@
 A book of two chapters is built truly, changed, and built again.
 """
 
-import base64
 import io
 import shutil
 
-import nbformat
 import numpy as np
 import pytest
 from PIL import Image
 
 from press.ext.build import makers_of
 from press.layout import Chapter
-from press.publish import SMALL, lighten, lighten_pictures
+from press.publish import SMALL, lighten
 
 from .conftest import complete
 from .small_book import ROOT, press, small_book
@@ -175,11 +173,3 @@ def test_transparent_small_and_rich_pictures_stay(plot):
     photo = np.random.default_rng(0).integers(0, 256, (120, 120, 3))
     for picture in (png(see_through), png(plot[:9]), png(photo)):
         assert lighten(picture) == picture
-
-
-def test_pictures_of_a_notebook_are_lightened(plot):
-    data = {"image/png": base64.b64encode(png(plot)).decode()}
-    outputs = [nbformat.v4.new_output("display_data", data)]
-    cell = nbformat.v4.new_code_cell("plot()", outputs=outputs)
-    lighten_pictures(nbformat.v4.new_notebook(cells=[cell]))
-    assert base64.b64decode(cell.outputs[0].data["image/png"]) == lighten(png(plot))

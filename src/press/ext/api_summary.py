@@ -26,16 +26,12 @@ class ApiSummary(Autosummary):
     def run(self) -> list[nodes.Node]:
         """Fill the content of autosummary and let it work."""
         module_name = self.arguments[0]
-        try:
-            module = import_module(module_name)
-            public = module.__all__
-            # A name that is imported when first asked for would be missing from
-            # dir(), and with it from the automodule that follows.
-            for name in public:
-                setattr(module, name, getattr(module, name))
-        except (ImportError, AttributeError) as error:
-            message = f"{module_name}: no importable module with __all__ ({error})"
-            return [self.state.document.reporter.warning(message, line=self.lineno)]
+        module = import_module(module_name)
+        public = module.__all__
+        # A name that is imported when first asked for would be missing from dir(), and
+        # with it from the automodule that follows.
+        for name in public:
+            setattr(module, name, getattr(module, name))
         adopt_comments(module_name, public)
         self.env.ref_context["py:module"] = module_name
         self.content = StringList(list(public), source=module_name)
@@ -50,8 +46,8 @@ def adopt_comments(module_name: str, public: list[str]) -> None:
     documented = ModuleAnalyzer.for_module(module_name).find_attr_docs()
     private = [name for name in sys.modules if name.startswith(f"{module_name}._")]
     for name in sorted(private):
-        found = ModuleAnalyzer.for_module(name).find_attr_docs()
-        for (scope, attribute), comment in found.items():
+        comments = ModuleAnalyzer.for_module(name).find_attr_docs()
+        for (scope, attribute), comment in comments.items():
             if not scope and attribute in public:
                 documented.setdefault((scope, attribute), comment)
 

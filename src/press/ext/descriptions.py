@@ -43,19 +43,19 @@ def describe(doctree: nodes.document, length: int, *_: Any) -> str:
 
 def shorten(text: str, length: int) -> str:
     """Return whole sentences of at most ``length`` characters, else whole words."""
-    whole = ""
+    shortened = ""
     sentences = [
         sentence
         for sentence in re.split(r"(?<=[.?!])\s+", text)
         if FORMULA not in sentence and not sentence.endswith(":")
     ]
     for sentence in sentences:
-        longer = f"{whole} {sentence}".strip()
+        longer = f"{shortened} {sentence}".strip()
         if len(longer) > length:
             break
-        whole = longer
-    if whole or not sentences:
-        return whole
+        shortened = longer
+    if shortened or not sentences:
+        return shortened
     return sentences[0][: length - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
 
 

@@ -69,11 +69,11 @@ def mark_proofs(app: Sphinx, doctree: nodes.document) -> None:
         paragraph = next(iter(proof.findall(nodes.paragraph)), None)
         if paragraph is None or not paragraph.children:
             continue
-        first = paragraph.children[0]
-        if isinstance(first, nodes.Text) and first.startswith("Proof."):
+        start = paragraph.children[0]
+        if isinstance(start, nodes.Text) and start.startswith("Proof."):
             opening = nodes.emphasis("", "Proof.", classes=["proof-opening"])
-            rest = nodes.Text(first.removeprefix("Proof."))
-            paragraph.replace(first, [opening, rest])
+            rest = nodes.Text(start.removeprefix("Proof."))
+            paragraph.replace(start, [opening, rest])
 
 
 def setup(app: Sphinx) -> None:
