@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from robustbook.deployed import FILE_TYPES, load_files, load_translations
+from robustbook.deployed import FILE_TYPES, Sample, load_files, load_translations
 
 
 @pytest.fixture
@@ -66,6 +66,11 @@ def test_files_that_cannot_be_read_are_counted_named_and_replaced(folder, monkey
         sample = draw(folder)
     assert sample.counts["python"] == 26
     assert len(sample.unreadable) == 4
+
+
+def test_each_content_has_a_label():
+    with pytest.raises(ValueError, match="got 1 contents and 2 labels"):
+        Sample((b"a",), ("x", "y"))
 
 
 def test_a_folder_without_enough_files_is_refused_in_one_line(tmp_path, folder):

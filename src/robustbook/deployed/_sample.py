@@ -70,6 +70,13 @@ class Sample:
     labels: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(self.contents) != len(self.labels):
+            raise ValueError(
+                f"Sample: expected a label for each content, got {len(self.contents)} "
+                f"contents and {len(self.labels)} labels"
+            )
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -168,8 +175,8 @@ def load_files(
         found = f"at most {largest} ({most})" if largest else "none of any type"
         raise ValueError(
             f"folder: expected a type with {at_least} files or more of {sizes[0]} to "
-            f"{sizes[1]} bytes, found {found} in {_names(folders)}; lower at_least, or "
-            "choose another folder"
+            f"{sizes[1]} bytes, found {found} in {_names(folders)}; lower at_least, "
+            "name more extensions in types, or choose another folder"
         )
     return Sample(tuple(contents), tuple(labels), tuple(unreadable))
 
