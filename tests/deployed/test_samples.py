@@ -84,6 +84,12 @@ def test_a_folder_without_enough_files_is_refused_in_one_line(tmp_path, folder):
         assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match=r"found at most 30 \(python\)"):
         draw(folder, at_least=31)
+    small = r"none of any type in .*, and 40 of another size; .*change sizes"
+    with pytest.raises(ValueError, match=small):
+        load_files(folder)
+    for wrong in (3, [folder, 3]):
+        with pytest.raises(TypeError, match="expected a path or several paths, got"):
+            load_files(wrong)
 
 
 GREETINGS = "Guten Morgen liebe Welt", "Guten Abend liebe Welt"
