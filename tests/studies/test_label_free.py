@@ -310,7 +310,7 @@ def code_cells(path):
     cells = re.findall(
         r"```\{code-cell\} python\n(.*?)```", path.read_text(), re.DOTALL
     )
-    return [re.sub(r"\A(---\n.*?\n---\n|(:.*\n)+)", "", c, flags=re.S) for c in cells]
+    return [re.sub(r"\A(?:---\n(?s:.*?)\n---\n|(?::.*\n)+)", "", c) for c in cells]
 
 
 def test_the_winner_is_printed_also_where_it_is_not_ours():
