@@ -247,6 +247,132 @@ def test_an_attack_that_makes_sure_deceives_what_sees_one_side_only():
     assert lf.effective_invariance(clean, attacked) == 0
 
 
+@pytest.fixture(scope="module")
+def compared():
+    """Inputs on which the authors' programs were run once, with their answers below.
+
+    moval 0.3.25 under numpy 2.2.6: ``MOVAL(mode="classification", metric="accuracy",
+    confidence_scores=..., estim_algorithm=..., class_specific=...)``, then
+    ``fit(np.log(p), labels)`` and ``estimate(np.log(q))``. netcal 1.4.0 under torch
+    2.13.0: ``TemperatureScaling().fit(p, labels).temperature``, which is an inverse
+    one. nannyml 0.13.1: the multiclass accuracy of CBPE on probabilities that are taken
+    for calibrated. (Its own calibration, isotonic by class, has no counterpart here.)
+    """
+    p, q = rows(200, 4, 31), rows(150, 4, 33, sure=1.5)
+    wrong = np.random.default_rng(32).random(200) < 0.35
+    return p, np.where(wrong, (p.argmax(1) + 1) % 4, p.argmax(1)), q
+
+
+def test_estimates_are_those_of_moval_and_nannyml(compared):
+    p, labels, q = compared
+    source = p, labels
+    confidence = lf.average_confidence(q)
+    assert confidence == pytest.approx(0.6209573275796909, abs=1e-6)  # moval, ac-model
+    assert confidence == pytest.approx(0.6209577363488876, abs=1e-12)
+    found = lf.difference_of_confidences(q, source)
+    assert found == pytest.approx(0.5475397593729037, abs=1e-6)  # doc-model
+    found = lf.class_wise_confidence(q, source)
+    assert found == pytest.approx(0.5431693877552042, abs=1e-6)  # ts-model by class
+    found = lf.average_thresholded_confidence(q, source)
+    assert found == pytest.approx(0.5266666666666666)  # atc-model
+    # moval searches for a threshold, and stops beside one of 150 values.
+    found = lf.average_thresholded_confidence(q, source, score="entropy")
+    assert found == pytest.approx(0.4066666666666667, abs=1 / 150 + 1e-9)
+
+
+def test_the_temperature_is_that_of_netcal(compared):
+    p, labels, q = compared
+    row = lf.score_pairs(np.log(q), np.log(q), calibrated_on=(np.log(p), labels))
+    assert row["beta"] == pytest.approx(0.28903592, abs=1e-6)
+    assert row["confidence"] == pytest.approx(0.3711065681324924, abs=1e-6)
+
+
+# -------------------------------------------------------------------- all at once
+
+
+@pytest.fixture(scope="module")
+def scored():
+    """Pairs whose clean posterior is calibrated at half the temperature of its logits.
+
+    A third of the shifted answers is drawn anew, without regard to the label.
+    """
+    random = np.random.default_rng(40)
+    p = rows(6000, 4, 41)
+    truth = np.array([random.choice(4, p=row) for row in p])
+    clean = 2 * np.log(p)
+    lost = random.random(3000) < 1 / 3
+    shifted = clean[3000:] + np.where(lost[:, None], 50 * rows(3000, 4, 42, 9), 0)
+    source = clean[:3000], truth[:3000]
+    row = lf.score_pairs(clean[3000:], shifted, calibrated_on=source)
+    return row, clean[3000:], shifted, source, truth[3000:]
+
+
+def test_every_score_of_pairs_is_there_and_finite(scored):
+    row = scored[0]
+    extra = "beta", "clean_accuracy", "clean_confidence", "low", "high"
+    assert set(row) == {*lf.ESTIMATES, *lf.SCORES, *extra}
+    assert all(type(value) is float and math.isfinite(value) for value in row.values())
+
+
+def test_the_estimate_holds_where_the_theorem_does_and_confidence_does_not(scored):
+    row, _, shifted, _, truth = scored
+    right = float((shifted.argmax(1) == truth).mean())
+    assert row["beta"] == pytest.approx(0.5, abs=0.05)
+    assert row["low"] < right < row["high"]
+    assert row["paired_accuracy"] == pytest.approx(right, abs=0.025)
+    assert row["paired_accuracy_isotonic"] == pytest.approx(right, abs=0.03)
+    assert row["confidence"] - right > 0.15, "what was drawn anew is sure of itself"
+    # Of a changed answer, the product forgets that it is right by luck.
+    lucky = (1 - row["clean_accuracy"]) / 12
+    product = row["same_answers_times_clean_accuracy"]
+    assert right - product == pytest.approx(lucky, abs=0.02)
+
+
+def test_scores_of_pairs_are_the_functions_at_the_calibrated_temperature(scored):
+    row, clean, shifted, (known, labels), _ = scored
+
+    def posterior(z):
+        weights = np.exp(row["beta"] * (z - z.max(1, keepdims=True)))
+        return weights / weights.sum(1, keepdims=True)
+
+    p, q, source = posterior(clean), posterior(shifted), (posterior(known), labels)
+    assert row["effective_invariance"] == pytest.approx(lf.effective_invariance(p, q))
+    assert row["nuclear_norm"] == pytest.approx(lf.nuclear_norm(q))
+    assert row["atc_entropy"] == pytest.approx(
+        lf.average_thresholded_confidence(q, source, score="entropy"), abs=1e-3
+    )
+    assert row["optimal_transport"] == pytest.approx(
+        lf.confidence_optimal_transport(q, labels)
+    )
+    answers = q.argmax(1)
+    assert row["paired_accuracy"] == pytest.approx(p[range(3000), answers].mean())
+    assert row["pa_calibrated"] == pytest.approx(np.log(4 * (p * q).sum(1)).mean())
+    assert row["pa_calibrated"] <= row["pa"]
+
+
+def test_scores_of_pairs_do_not_depend_on_scale_order_or_names_of_classes(scored):
+    row, clean, shifted, (known, labels), _ = scored
+    turn = np.array([2, 0, 3, 1])
+    back = np.argsort(turn)
+    order = np.random.default_rng(43).permutation(3000)
+    again = lf.score_pairs(
+        3 * clean[order][:, turn] + 5, 3 * shifted[order][:, turn] - 2,
+        calibrated_on=(3 * known[:, turn], back[labels]),
+    )  # fmt: skip
+    assert again.pop("beta") == pytest.approx(row["beta"] / 3, rel=1e-6)
+    # The matrix norm takes logits as they are.
+    again.pop("matrix_norm")
+    for name, value in again.items():
+        assert value == pytest.approx(row[name], abs=2e-3), name
+
+
+def test_the_level_widens_the_interval_alone(scored):
+    row, clean, shifted, source, _ = scored
+    wide = lf.score_pairs(clean, shifted, calibrated_on=source, level=0.999)
+    assert wide["low"] < row["low"] < row["high"] < wide["high"]
+    assert wide["paired_accuracy"] == row["paired_accuracy"]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -51,6 +51,21 @@ def test_pictures_are_those_of_the_stored_rows(page, group):
         assert cells == [f"{values.loc[keys[name], w]:.3f}" for w in worlds]
 
 
+def test_how_far_pairs_of_unlike_inputs_are_off_is_that_of_the_stored_rows():
+    frame = read_results("label_free").frame(what="summary", statistic="bias")
+    paired = frame.group.str.startswith("by ") & (frame.score == "paired_accuracy")
+    off = 100 * frame[paired].value.abs()
+    assert len(off) == 9
+    assert (round(off.min()), round(off.max())) == (6, 19)
+    text = " ".join((ROOT / "book/paper.md").read_text("utf-8").split())
+    assert "off by six to nineteen points on average" in text
+    best = read_results("label_free").frame(what="summary", statistic="error")
+    best = best[best.world.isin(["heads", "PACS", "reviews"])]
+    best = best[best.group.str.startswith("by ")]
+    rows = best.loc[best.groupby(["world", "group"]).value.idxmin()]
+    assert set(rows.score) == {"optimal_transport", "same_answers"}
+
+
 def test_the_first_pages_say_what_was_measured():
     frame = read_results("label_free").frame(what="summary", statistic="error")
     frame = frame[frame.group.isin(["natural", "attack"])]

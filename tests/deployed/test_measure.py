@@ -127,6 +127,41 @@ def test_labels_that_the_classifier_lacks_are_left_out_and_named():
         measure_shifts(sample, TOY, shifts=["capitals"])
 
 
+@pytest.mark.filterwarnings("ignore:toy")
+def test_a_single_shift_may_be_named_alone():
+    sample = made_up(400)
+    alone = measure_shifts(sample, TOY, shifts="upper case")
+    assert alone == measure_shifts(sample, TOY, shifts=["upper case"])
+
+
+@pytest.mark.filterwarnings("ignore:toy.*are 0")
+def test_forty_files_to_calibrate_are_few_and_three_are_refused():
+    with pytest.warns(UserWarning, match="^toy: calibration: 40 samples leave β"):
+        (row,) = measure_shifts(made_up(80), TOY, shifts="upper case")
+    (more,) = measure_shifts(made_up(3000), TOY, shifts="upper case")
+    assert row["samples"] == 40
+    assert row["high"] - row["low"] > 2 * (more["high"] - more["low"])
+    with pytest.raises(ValueError, match=r"four contents or more, .* got 3 whose"):
+        measure_shifts(made_up(3), TOY)
+
+
+@pytest.mark.filterwarnings("ignore:toy")
+def test_what_a_classifier_returns_is_checked():
+    sample = made_up(100)
+    as_list = Classifier("toy", TOY.labels, lambda x: TOY.probabilities(x).tolist())
+    assert measure_shifts(sample, as_list, shifts="upper case") == measure_shifts(
+        sample, TOY, shifts="upper case"
+    )
+    narrow = Classifier("toy", TOY.labels, _read)
+    with pytest.raises(
+        ValueError, match=r"toy: .* shape \(100, 4\), .* got \(100, 3\)"
+    ):
+        measure_shifts(sample, narrow)
+    logits = Classifier("toy", TOY.labels, lambda x: 9 * TOY.probabilities(x))
+    with pytest.raises(ValueError, match="sum to 1"):
+        measure_shifts(sample, logits)
+
+
 def test_a_missing_extra_is_one_line(monkeypatch):
     for name in CLASSIFIERS:
         monkeypatch.setitem(sys.modules, name, None)

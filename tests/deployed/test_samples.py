@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from robustbook.deployed import FILE_TYPES, load_files, load_translations
+from robustbook.deployed import FILE_TYPES, Sample, load_files, load_translations
 
 
 @pytest.fixture
@@ -68,6 +68,11 @@ def test_files_that_cannot_be_read_are_counted_named_and_replaced(folder, monkey
     assert len(sample.unreadable) == 4
 
 
+def test_each_content_has_a_label():
+    with pytest.raises(ValueError, match="got 1 contents and 2 labels"):
+        Sample((b"a",), ("x", "y"))
+
+
 def test_a_folder_without_enough_files_is_refused_in_one_line(tmp_path, folder):
     with pytest.raises(ValueError, match="expected an existing folder, got 'nowhere'"):
         load_files("nowhere")
@@ -79,6 +84,12 @@ def test_a_folder_without_enough_files_is_refused_in_one_line(tmp_path, folder):
         assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match=r"found at most 30 \(python\)"):
         draw(folder, at_least=31)
+    small = r"none of any type in .*, and 40 of another size; .*change sizes"
+    with pytest.raises(ValueError, match=small):
+        load_files(folder)
+    for wrong in (3, [folder, 3]):
+        with pytest.raises(TypeError, match="expected a path or several paths, got"):
+            load_files(wrong)
 
 
 GREETINGS = "Guten Morgen liebe Welt", "Guten Abend liebe Welt"

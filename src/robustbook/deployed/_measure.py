@@ -1,7 +1,7 @@
 """Accuracy under shifts, counted by labels and estimated without them."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ def measure_shifts(
     sample: Sample,
     classifier: Classifier,
     *,
-    shifts: Iterable[str] | None = None,
+    shifts: str | Iterable[str] | None = None,
     seed: int = 0,
     level: float = 0.95,
 ) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def measure_shifts(
         Files or texts, with labels.
     classifier : Classifier
         It takes such contents.
-    shifts : iterable of str, optional
+    shifts : str or iterable of str, optional
         Keys of BYTE_SHIFTS for files, of TEXT_SHIFTS for texts; all by default.
     seed : int, default 0
         Seed of the halves, and of what is random in the shifts.
@@ -57,7 +57,8 @@ def measure_shifts(
     Raises
     ------
     ValueError
-        If there is no such shift, or the classifier knows none of the labels.
+        If there is no such shift, the classifier knows none of the labels or returns
+        another shape than (N, K), or fewer than four contents are left.
 
     Warns
     -----
@@ -82,19 +83,21 @@ def measure_shifts(
     column = {label: number for number, label in enumerate(classifier.labels)}
     labels = np.array([column[sample.labels[index]] for index in kept])
     known = shifts_for(contents)
-    chosen = list(known) if shifts is None else list(shifts)
+    if isinstance(shifts, str):
+        shifts = [shifts]
+    chosen = list(known if shifts is None else shifts)
     for name in chosen:
         check_choice("shifts", name, known)
     order = np.random.default_rng([seed, 1]).permutation(len(contents))
     source, target = order[: len(order) // 2], order[len(order) // 2 :]
-    before = classifier.probabilities(contents)
+    before = _asked(classifier, contents)
     zeros = [float((before == 0).mean())]
     rows = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for name in chosen:
             moved = apply_shift(name, [contents[i] for i in target], seed=seed)
-            after = classifier.probabilities(moved)
+            after = _asked(classifier, moved)
             row = _row(before, after, labels, source, target, level)
             zeros.append(float((after == 0).mean()))
             rows.append({"shift": name, **row, "zeros": zeros[-1]})
@@ -120,6 +123,11 @@ def _known(sample: Sample, classifier: Classifier) -> list[int]:
             f"sample: expected labels that {classifier.name} knows, got "
             f"{', '.join(sorted(set(sample.labels))[:5]) or 'an empty sample'}"
         )
+    if len(kept) < 4:
+        raise ValueError(
+            "sample: expected four contents or more, better some hundreds, got "
+            f"{len(kept)} whose labels {classifier.name} knows"
+        )
     if len(kept) < len(sample):
         missing = sorted(set(sample.labels) - known)
         warnings.warn(
@@ -129,6 +137,17 @@ def _known(sample: Sample, classifier: Classifier) -> list[int]:
             stacklevel=3,
         )
     return kept
+
+
+def _asked(classifier: Classifier, contents: Sequence[Any]) -> Array:
+    rows = np.asarray(classifier.probabilities(contents), np.float64)
+    shape = len(contents), len(classifier.labels)
+    if rows.shape != shape:
+        raise ValueError(
+            f"{classifier.name}: expected probabilities of shape {shape}, one column "
+            f"for each of its labels, got {rows.shape}"
+        )
+    return rows
 
 
 def _row(

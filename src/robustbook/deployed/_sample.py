@@ -70,6 +70,13 @@ class Sample:
     labels: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(self.contents) != len(self.labels):
+            raise ValueError(
+                f"Sample: expected a label for each content, got {len(self.contents)} "
+                f"contents and {len(self.labels)} labels"
+            )
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -124,6 +131,8 @@ def load_files(
 
     Raises
     ------
+    TypeError
+        If `folder` is no path and holds none.
     ValueError
         If there is no such folder, or no type with enough files in it.
 
@@ -146,10 +155,15 @@ def load_files(
     check_count("at_least", at_least)
     folders = check_folders(folder)
     by_type: dict[str, list[Path]] = {}
+    other_sizes = 0
     for path in files_below(folders):
         extension = path.suffix.lower().removeprefix(".")
-        if extension in types and sizes[0] <= size_of(path) <= sizes[1]:
+        if extension not in types:
+            continue
+        if sizes[0] <= size_of(path) <= sizes[1]:
             by_type.setdefault(types[extension], []).append(path)
+        else:
+            other_sizes += 1
     contents: list[bytes] = []
     labels: list[str] = []
     unreadable: list[str] = []
@@ -168,8 +182,9 @@ def load_files(
         found = f"at most {largest} ({most})" if largest else "none of any type"
         raise ValueError(
             f"folder: expected a type with {at_least} files or more of {sizes[0]} to "
-            f"{sizes[1]} bytes, found {found} in {_names(folders)}; lower at_least, or "
-            "choose another folder"
+            f"{sizes[1]} bytes, found {found} in {_names(folders)}, and {other_sizes} "
+            "of another size; lower at_least, change sizes, name more extensions in "
+            "types, or choose another folder"
         )
     return Sample(tuple(contents), tuple(labels), tuple(unreadable))
 
@@ -178,8 +193,13 @@ def check_folders(folder: Path | str | Iterable[Path | str] | None) -> list[Path
     """Return the folders as paths; raise ValueError if one is missing."""
     if folder is None:
         return installed_packages()
-    given = [folder] if isinstance(folder, str | Path) else list(folder)
-    folders = [Path(entry).expanduser() for entry in given]
+    given = [folder] if isinstance(folder, str | Path) else folder
+    try:
+        folders = [Path(entry).expanduser() for entry in given]
+    except TypeError:
+        raise TypeError(
+            f"folder: expected a path or several paths, got {folder!r}"
+        ) from None
     for path in folders:
         if not path.is_dir():
             raise ValueError(f"folder: expected an existing folder, got {str(path)!r}")

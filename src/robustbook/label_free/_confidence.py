@@ -57,8 +57,8 @@ def difference_of_confidences(shifted: Any, source: tuple[Any, Any]) -> float:
 
     Parameters
     ----------
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
+    shifted
+        As for :func:`average_confidence`.
     source : tuple
         Class probabilities (M, K) of labeled inputs that the network was not trained
         on, and their labels (M,).
@@ -70,11 +70,8 @@ def difference_of_confidences(shifted: Any, source: tuple[Any, Any]) -> float:
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------
@@ -99,11 +96,8 @@ def average_thresholded_confidence(
 
     Parameters
     ----------
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
-    source : tuple
-        Class probabilities (M, K) of labeled inputs that the network was not trained
-        on, and their labels (M,).
+    shifted, source
+        As for :func:`difference_of_confidences`.
     score : str, default "maximum"
         The largest probability, or "entropy", the negative one.
 
@@ -114,11 +108,8 @@ def average_thresholded_confidence(
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------
@@ -149,8 +140,8 @@ def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
 
     Parameters
     ----------
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
+    shifted
+        As for :func:`average_confidence`.
     source_labels : Tensor or array, shape (M,)
         Classes of the source.
 
@@ -161,11 +152,8 @@ def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------
@@ -201,11 +189,8 @@ def class_wise_confidence(shifted: Any, source: tuple[Any, Any]) -> float:
 
     Parameters
     ----------
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
-    source : tuple
-        Class probabilities (M, K) of labeled inputs that the network was not trained
-        on, and their labels (M,).
+    shifted, source
+        As for :func:`difference_of_confidences`.
 
     Returns
     -------
@@ -214,11 +199,8 @@ def class_wise_confidence(shifted: Any, source: tuple[Any, Any]) -> float:
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------

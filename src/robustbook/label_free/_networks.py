@@ -44,11 +44,8 @@ def generalization_disagreement(
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------
@@ -151,11 +148,8 @@ def disagreement_bound(
 
     Parameters
     ----------
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
-    source : tuple
-        Class probabilities (M, K) of labeled inputs that the network was not trained
-        on, and their labels (M,).
+    shifted, source
+        As for :func:`difference_of_confidences`.
     features : tuple, optional
         Inputs of the critic, of the source (M, D) and of the shifted inputs (N, D),
         such as those of the network's last layer; logarithms of the probabilities by
@@ -170,11 +164,8 @@ def disagreement_bound(
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------

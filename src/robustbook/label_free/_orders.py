@@ -20,8 +20,8 @@ def nuclear_norm(shifted: Any) -> float:
 
     Parameters
     ----------
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
+    shifted
+        As for :func:`average_confidence`.
 
     Returns
     -------
@@ -30,11 +30,8 @@ def nuclear_norm(shifted: Any) -> float:
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------
@@ -57,8 +54,8 @@ def mutual_information(shifted: Any) -> float:
 
     Parameters
     ----------
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
+    shifted
+        As for :func:`average_confidence`.
 
     Returns
     -------
@@ -67,11 +64,8 @@ def mutual_information(shifted: Any) -> float:
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------
@@ -90,10 +84,8 @@ def effective_invariance(clean: Any, shifted: Any) -> float:
 
     Parameters
     ----------
-    clean : Tensor or array, shape (N, K)
-        Class probabilities of the clean inputs, row by row the same samples.
-    shifted : Tensor or array, shape (N, K)
-        Class probabilities of the shifted inputs.
+    clean, shifted : Tensor or array, shape (N, K)
+        Class probabilities of the same samples before and after the shift.
 
     Returns
     -------
@@ -102,11 +94,8 @@ def effective_invariance(clean: Any, shifted: Any) -> float:
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind than described.
-    ValueError
-        If shapes do not fit together, rows are no probabilities, or a label is out of
-        range.
+    TypeError, ValueError
+        As for :func:`average_confidence`.
 
     Examples
     --------

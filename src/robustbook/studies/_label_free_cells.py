@@ -1,7 +1,7 @@
 """A network on a set of pairs, by every score that needs no label of the shifted set.
 
-Also small trainings among which these scores choose: heads for digits of three
-collections, perceptrons, and networks in the world of factors.
+Also small trainings among which these scores choose: perceptrons, and networks in the
+world of factors.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 from torch import Tensor, nn
 
 from robustbook import label_free
-from robustbook.agreement import gibbs_posterior, pair_by_label, pair_nearest
+from robustbook.agreement import gibbs_posterior
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of
 from robustbook.scores import accuracy
-from robustbook.studies.run import Row, significant, small_network
+from robustbook.studies.run import Row, significant
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
 
-_LEARNERS: Final[Mapping[str, Learner]] = {"ERM": ERM(), "IRM": IRM(), "LISA": LISA()}
+LEARNERS: Final[Mapping[str, Learner]] = {"ERM": ERM(), "IRM": IRM(), "LISA": LISA()}
 _FAMILIES: Final[Mapping[str, tuple[Any, ...]]] = {
     "hidden_layer_sizes": tuple((2**k,) for k in range(1, 9)),
     "alpha": tuple(10**k for k in np.arange(-3, 3.1, 0.75).tolist()),
@@ -78,7 +77,7 @@ def network_cells(
             yield {"shift": shift, **cell(Pairs(*pairs, labels[1]), other)}
 
 
-def _watched(
+def watched(
     model: nn.Module,
     learner: str,
     domains: list[Dataset],
@@ -93,54 +92,11 @@ def _watched(
         for name, images in views.items()
     }
     history = train_domains(
-        model, _LEARNERS[learner], domains, epochs=epochs[-1], lr=lr, seed=seed,
+        model, LEARNERS[learner], domains, epochs=epochs[-1], lr=lr, seed=seed,
         progress=False, watch=watch,
     )  # fmt: skip
     for epoch in epochs:
         yield epoch, {name: kept[epoch - 1] for name, kept in history.watched.items()}
-
-
-def heads(
-    domains: Mapping[str, Dataset],
-    target: str,
-    seed: int,
-    epochs: tuple[int, ...],
-    rates: tuple[float, ...],
-) -> Iterator[Row]:
-    """Choose learner, rate and epoch of linear heads for a collection never seen.
-
-    Half of the validation samples, with labels, calibrate. The other half are the clean
-    sides: for each target sample the nearest one, or one of its class.
-    """
-    random = torch.Generator().manual_seed(seed)
-    train, held = [], []
-    for name, data in domains.items():
-        order = torch.randperm(len(data), generator=random)
-        if name == target:
-            tested = data.subset(order[:500])
-            continue
-        train.append(data.subset(order[:600]))
-        held.append(data.subset(order[600:900]))
-    images = torch.cat([part.images for part in held])
-    labels = torch.cat([part.labels for part in held])
-    half = torch.randperm(len(labels), generator=random).chunk(2)
-    clean, truth = images[half[1]], labels[half[1]]
-    flat = [x.flatten(1) for x in (tested.images, clean)]
-    pairings = {
-        "nearest": pair_nearest(*flat),
-        "label": pair_by_label(tested.labels, truth, seed=seed),
-    }
-    views = {"source": images[half[0]], "clean": clean, "test": tested.images}
-    for learner, lr in product(_LEARNERS, rates):
-        model = small_network(flat[0].shape[1], 10, hidden=0, seed=seed)
-        for epoch, z in _watched(model, learner, train, views, epochs, lr, seed):
-            for name, (moved, before) in pairings.items():
-                pairs = Pairs(
-                    z["source"], labels[half[0]], z["clean"][before],
-                    z["test"][moved], tested.labels[moved],
-                )  # fmt: skip
-                candidate = f"{learner} {lr} {epoch}"
-                yield {"pairing": name, "candidate": candidate, **cell(pairs)}
 
 
 def perceptrons(seed: int, count: int, epochs: int) -> Iterator[Row]:
@@ -203,7 +159,7 @@ def factor_networks(
     train = [scene.dataset(size=24) for scene in drawn]
     for learner, lr in product(("ERM", "IRM"), rates):
         model = build_model("strided-cnn", seed=seed, options=options)
-        for epoch, z in _watched(model, learner, train, images, epochs, lr, seed):
+        for epoch, z in watched(model, learner, train, images, epochs, lr, seed):
             for place in range(1, len(views)):
                 pairs = Pairs(
                     z["0"][known], labels[known], z["0"][judged],

@@ -38,6 +38,10 @@ def _error(scores: Values, accuracy: Values) -> float:
     return float(np.abs(scores - accuracy).mean())
 
 
+def _bias(scores: Values, accuracy: Values) -> float:
+    return float((scores - accuracy).mean())
+
+
 def _rank_correlation(scores: Values, accuracy: Values) -> float:
     """Spearman's, over networks, mean over shifts; NaN if all are equal everywhere."""
     a, b = (rankdata(values, axis=0) for values in (scores, accuracy))
@@ -53,17 +57,6 @@ def _over_sets(scores: Values, accuracy: Values) -> float:
     return _rank_correlation(scores.T, accuracy.T)
 
 
-def _kendall(scores: Values, accuracy: Values) -> float:
-    """Kendall's tau-b, over networks, mean over shifts."""
-    first, second = np.triu_indices(len(scores), 1)
-    a, b = (np.sign(v[first] - v[second]) for v in (scores, accuracy))
-    scale = np.sqrt((a**2).sum(0) * (b**2).sum(0))
-    known = scale > 0
-    if not known.any():
-        return np.nan
-    return float(((a * b).sum(0)[known] / scale[known]).mean())
-
-
 def _regret(scores: Values, accuracy: Values) -> float:
     """Accuracy that the network of the largest score has less than the best."""
     # Equal scores share the choice.
@@ -75,14 +68,18 @@ def _regret(scores: Values, accuracy: Values) -> float:
 Statistic = Callable[[Values, Values], float]
 _STATISTICS: Final[Mapping[str, tuple[Statistic, bool]]] = {
     "error": (_error, True), "sets": (_over_sets, False),
-    "networks": (_rank_correlation, False), "kendall": (_kendall, False),
-    "regret": (_regret, True),
+    "networks": (_rank_correlation, False), "regret": (_regret, True),
+    "bias": (_bias, True),
 }  # fmt: skip
+_OF_ESTIMATES: Final = ("error", "bias")
 _ORDERS: Final = (*SCORES, "hellinger", "disagreement_bound")
 
 
-def summarize(cells: list[Row]) -> Iterator[Row]:
-    """Return each statistic of each score, with intervals, of the cells of a world."""
+def summarize(cells: list[Row], unlike: bool = False) -> Iterator[Row]:
+    """Return each statistic of each score, with intervals, of the cells of a world.
+
+    The mean signed error is among them where clean and shifted inputs are unlike.
+    """
     frame = pd.DataFrame(cells)
     for group, part in frame.groupby("group", sort=False):
         table = part.pivot(index="network", columns="shift")
@@ -98,12 +95,16 @@ def summarize(cells: list[Row]) -> Iterator[Row]:
             families = [
                 family_of(n) for n, keep in zip(networks, kept, strict=True) if keep
             ]
-            kinds = shifts if group != "natural" else [s.split()[0] for s in shifts]
+            # Problems with the same target are of one kind, whatever their seeds.
+            grouped = group == "natural" or unlike
+            kinds = [s.split()[0] for s in shifts] if grouped else shifts
             for name, (statistic, small) in _STATISTICS.items():
-                if name == "error" and score in _ORDERS:
+                if name in _OF_ESTIMATES and score in _ORDERS:
+                    continue
+                if name == "bias" and not unlike:
                     continue
                 least = block.shape[2] if name == "sets" else block.shape[1]
-                if name != "error" and least < 3:
+                if name not in _OF_ESTIMATES and least < 3:
                     continue
                 ends = _interval(statistic, block, families, kinds, small)
                 yield {"what": "summary", "group": group, "score": score,
@@ -121,7 +122,10 @@ def _interval(
 
     def measured(part: Values) -> tuple[float, float]:
         scores, ours, accuracy = part
-        value, best = statistic(scores, accuracy), statistic(ours, accuracy)
+        value = statistic(scores, accuracy)
+        # Without pairs there is nothing of ours to compare with.
+        known = not np.isnan(ours).any()
+        best = statistic(ours, accuracy) if known else np.nan
         return value, value - best if small else best - value
 
     draws = np.random.default_rng(0)

@@ -11,17 +11,22 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch.nn import functional
 
-from robustbook.datasets import Dataset, load_dataset
+from robustbook.datasets import Dataset, load_dataset, load_sentences
+from robustbook.datasets.photographs import PACS_DOMAINS
 from robustbook.label_free import agreement_on_the_line
 from robustbook.studies._label_free_cells import (
     factor_networks,
-    heads,
     network_cells,
     perceptrons,
 )
 from robustbook.studies._label_free_summary import family_of, summarize
+from robustbook.studies._label_free_unlike import (
+    digit_collections,
+    heads,
+    photographs,
+    readers,
+)
 from robustbook.studies._shifted_logits import Shift, shifted_logits, shifts_of
 from robustbook.studies._statistics import Values
 from robustbook.studies.run import Row, Run, Setting, significant, with_keys
@@ -54,13 +59,20 @@ class WorldSetting(Setting):
 class ChoiceSetting(Setting):
     """Small trainings among which the scores choose; `dataset` tells which."""
 
-    dataset: str = "usps"
     world: str
     seeds: int
     count: int = 0
     #: Epochs after which a training is a candidate, and rates of Adam.
-    epochs: tuple[int, ...]
+    epochs: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
+    #: Numbers of texts to train on.
+    sizes: tuple[int, ...] = ()
+    #: Other data sets that are read.
+    beside: tuple[str, ...] = ()
+
+    def datasets(self) -> list[str]:
+        """All that are read."""
+        return [self.dataset, *self.beside]
 
 
 _PENALTIES: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2", "-grad1e-1", "-grad1")
@@ -69,6 +81,14 @@ _PENALTIES: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2", "-grad1e-1", "-g
 def _seeds(stem: str, count: int, kinds: tuple[str, ...] = _PENALTIES) -> list[str]:
     return [f"{stem}{kind}-s{seed}" for kind in kinds for seed in range(count)]
 
+
+#: Worlds of several collections, of which one at a time is the target.
+_COLLECTIONS: Final[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
+    "heads": (digit_collections, ("mnist", "usps", "digits")),
+    "PACS": (photographs, PACS_DOMAINS),
+}
+#: Worlds of which clean and shifted inputs are not the same inputs.
+_UNLIKE: Final = (*_COLLECTIONS, "reviews")
 
 _digits: Final = partial(WorldSetting, world="digits", dataset="digits")
 SETTINGS: Final = {
@@ -121,7 +141,14 @@ SETTINGS: Final = {
             shifts=shifts_of((0.1, 0.3), (5,), (2 / 255,)), steps=5,
         ),
         ChoiceSetting(
-            world="heads", seeds=2, epochs=(1, 3, 8), rates=(1e-2, 1e-3)
+            world="heads", dataset="usps", seeds=2, epochs=(1, 3, 8), rates=(1e-2, 1e-3)
+        ),
+        ChoiceSetting(
+            world="PACS", dataset="pacs", seeds=2, epochs=(1, 3, 8), rates=(1e-2, 1e-3)
+        ),
+        ChoiceSetting(
+            world="reviews", dataset="imdb", beside=("sentence-polarity",), seeds=3,
+            count=400, sizes=(300, 1000, 3000),
         ),
         ChoiceSetting(
             world="perceptrons", dataset="digits", seeds=4, count=300, epochs=(100,)
@@ -153,17 +180,20 @@ def rows(run: Run[Any]) -> Iterator[Row]:
     ``hellinger``), agreement on the line, where all networks see the same images, and
     the disagreement bound; null where a score needs what is missing. Worlds of small
     trainings have a summary only: their networks are candidates (learner, rate, epoch;
-    width, penalty), their shifts problems (a seed and a target).
+    width, penalty; number of texts), their shifts problems (a target and a seed).
+    In "heads" (digits of three collections), "PACS" and "reviews" the two sides of a
+    pair are not the same input; the groups are ways to pair, "without pairs", and "same
+    text", reviews that are themselves cut or edited.
 
-    "summary", for each ``world``, ``group`` of shifts ("natural", "attack"; one for
+    "summary", for each ``world``, ``group`` of shifts ("natural", "attack"; others for
     trainings) and ``score``: ``value`` of a ``statistic`` with its 95 % interval
     (``low``, ``high``) over families of networks and kinds of shifts, drawn anew
     together, and by how much it is worse than that of the paired estimate on the same
     cells (``behind``, with ``behind_low``, ``behind_high``). Statistics: "error", mean
-    absolute, of estimates; "sets", Spearman's correlation over shifts, mean over
-    networks (dataset-centric); "networks" and "kendall", correlations over networks,
-    mean over shifts (model-centric); "regret", the accuracy lost by taking the network
-    of the largest score (selection). Chapter 9.
+    absolute, and where sides are unlike "bias", mean signed, of estimates; "sets",
+    Spearman's correlation over shifts, mean over networks (dataset-centric);
+    "networks", the same over networks, mean over shifts (model-centric); "regret", the
+    accuracy lost by taking the network of the largest score (selection). Chapter 9.
     """
     cells: dict[str, list[Row]] = defaultdict(list)
     for setting in run.settings:
@@ -177,7 +207,8 @@ def rows(run: Run[Any]) -> Iterator[Row]:
                 {"world": setting.world}, ({"what": "cell", **r} for r in found)
             )
     for world, found in cells.items():
-        summary = run.rows("summary of scores", summarize, found, code=__name__)
+        unlike = world in _UNLIKE
+        summary = run.rows("summary of scores", summarize, found, unlike, code=__name__)
         yield from with_keys({"world": world}, summary)
 
 
@@ -238,13 +269,20 @@ def _trainings(run: Run[Any], setting: ChoiceSetting) -> list[Row]:
     sizes: tuple[Any, ...]
     name = "trainings to choose among"
     for seed in run.progress(range(run.seed, run.seed + setting.seeds)):
-        if setting.world == "heads":
-            domains = _collections()
-            for target in domains:
-                sizes = domains, target, seed, setting.epochs, setting.rates
+        if setting.world in _COLLECTIONS:
+            load, targets = _COLLECTIONS[setting.world]
+            for target in targets:
+                sizes = load(target), target, seed, setting.epochs, setting.rates
                 for row in run.rows(name, heads, *sizes):
-                    group, problem = f"by {row.pop('pairing')}", f"{target} {seed}"
-                    found.append({"group": group, "shift": problem, **row})
+                    found.append({"shift": f"{target} {seed}", **row})
+        elif setting.world == "reviews":
+            splits = ("train", "validation", "test")
+            reviews = {
+                split: load_sentences(setting.dataset, split) for split in splits
+            }
+            sentences = load_sentences(setting.beside[0], "test")
+            sizes = reviews, sentences, seed, setting.sizes, setting.count
+            found += run.rows(name, readers, *sizes)
         elif setting.world == "perceptrons":
             data = setting.dataset
             sizes = seed, setting.count, setting.epochs[-1]
@@ -258,13 +296,3 @@ def _trainings(run: Run[Any], setting: ChoiceSetting) -> list[Row]:
                 problem = f"test {row.pop('test')} seed {seed}"
                 found.append({"group": "factors", "shift": problem, **row})
     return [{"network": row.pop("candidate"), **row} for row in found]
-
-
-def _collections() -> dict[str, Dataset]:
-    found = {}
-    for name in ("mnist", "usps", "digits"):
-        data = load_dataset(name, "train").subset(slice(1200))
-        options: dict[str, Any] = {"mode": "bilinear", "antialias": True}
-        images = functional.interpolate(data.images, size=16, **options)
-        found[name] = Dataset(images, data.labels, name, "train", 10)
-    return found
