@@ -6,16 +6,11 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from robustbook._checks.arguments import check_fraction, check_level, check_positive
-from robustbook._intervals import (
-    Estimate,
-    normal_quantile,
-    student_quantile,
-    wilson,
-)
+from robustbook._intervals import Estimate, normal_quantile, student_quantile, wilson
 from robustbook.agreement._paired_accuracy import PairedAccuracy
 from robustbook.agreement._result import Agreement
 
@@ -63,9 +58,9 @@ def pairs_needed(
     Notes
     -----
     The mean of n differences is about normal around :math:`\Delta`, with error
-    :math:`\sigma / \sqrt n`. Its interval excludes 0 if it is more than q errors away,
-    with q the quantile for `level`; on the right side, this has the probability
-    :math:`\Phi(\sqrt n\,\Delta / \sigma - q)`. That is `power` at
+    :math:`\sigma / \sqrt n`. With q the quantile for `level`, its interval excludes 0
+    on the right side with probability :math:`\Phi(\sqrt n\,\Delta / \sigma - q)`. That
+    is `power` at
 
     .. math:: n = (q + z)^2 \sigma^2 / \Delta^2 + q^2 / 2
 
@@ -131,11 +126,23 @@ def interval_by_groups(
     '0.00 to 0.68'
     """
     values = result.per_sample.cpu()
-    names, numbers = _numbered(groups, len(values))
+    count, given = len(values), np.asarray(groups)
+    if given.shape != (count,):
+        raise ValueError(
+            f"groups: expected one of each of the {count} samples, shape ({count},), "
+            f"got shape {given.shape}"
+        )
+    found, number = np.unique(given, return_inverse=True)
+    names, numbers = len(found), torch.from_numpy(number.reshape(-1))
+    if names < 2:
+        raise ValueError(
+            "groups: expected two groups or more, better twenty, got one; from a "
+            "single group nothing can be said about others"
+        )
     level = check_level(level)
     if isinstance(result, PairedAccuracy) and level != result.level:
         raise ValueError(f"level: expected {result.level:g} of the result, got {level}")
-    count, deviations = len(values), values - values.mean()
+    deviations = values - values.mean()
     sums = torch.zeros(names, dtype=values.dtype).index_add(0, numbers, deviations)
     sizes = torch.bincount(numbers).double()
     by_group = names / (names - 1) * float(sums.square().sum())
@@ -162,22 +169,3 @@ def interval_by_groups(
     wider = result.standard_error * math.sqrt(count / pairs)
     fewer = replace(result, num_samples=max(1, int(pairs)), standard_error=wider)
     return GroupedEstimate(result.pa, error, fewer.interval(level), names, effect)
-
-
-def _numbered(groups: Any, count: int) -> tuple[int, Tensor]:
-    """Return how many groups there are, and the number of the group of each sample."""
-    import numpy as np
-
-    names = np.asarray(groups)
-    if names.shape != (count,):
-        raise ValueError(
-            f"groups: expected one of each of the {count} samples, shape ({count},), "
-            f"got shape {names.shape}"
-        )
-    found, numbers = np.unique(names, return_inverse=True)
-    if len(found) < 2:
-        raise ValueError(
-            "groups: expected two groups or more, better twenty, got one; from a "
-            "single group nothing can be said about others"
-        )
-    return len(found), torch.from_numpy(numbers.reshape(-1))
