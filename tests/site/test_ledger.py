@@ -72,6 +72,20 @@ def test_the_ledger_is_searched_and_filtered(visit):
     form.get_by_label("Search").fill("CONCAVE  kernel")
     assert tab.locator("#claim-paper-concave").is_visible()
     assert 0 < shown.count() < both
+    form.get_by_role("button", name="Show all").click()
+    for letter, name in ("β", "beta"), ("σ", "sigma"):
+        form.get_by_label("Search").fill(letter)
+        signs = shown.count()
+        form.get_by_label("Search").fill(name)
+        assert shown.count() >= signs > 0
+    form.get_by_label("Search").fill("theorem 3")
+    apart = shown.count()
+    form.get_by_label("Search").fill('"theorem 3"')
+    assert 0 < shown.count() < apart
+    for text in shown.all_text_contents():
+        assert re.search(r"theorem\s+3(?!\.?\d)", text.lower())
+    form.get_by_label("Search").fill("")
+    tab.get_by_label("Verdict").select_option("claim-refuted")
     # A link from a chapter shows and unfolds its claim whatever is chosen.
     hidden = tab.locator("div.claim.claim-holds").first
     finding = hidden.locator(".claim-finding")

@@ -30,7 +30,7 @@ _TOP: Final = 26
 _LEFT: Final = 14
 
 # Parts that the map leaves out: what no other chapter waits for.
-_BESIDE: Final = {"Further", "Audits of the papers", "Appendix"}
+_BESIDE: Final = ("The book · Further", "The audit", "Appendix")
 
 
 def parts_of(root: Path) -> list[tuple[str, list[Chapter]]]:
@@ -39,7 +39,7 @@ def parts_of(root: Path) -> list[tuple[str, list[Chapter]]]:
     chapters = {chapter.name: chapter for chapter in list_chapters(root)}
     parts = []
     for part in contents.get("parts", []):
-        if part["caption"] in _BESIDE:
+        if part["caption"].startswith(_BESIDE):
             continue
         names = [Path(entry.get("file", "")).name for entry in part["chapters"]]
         parts.append((part["caption"], [chapters[name] for name in names]))

@@ -26,6 +26,11 @@ from robustbook.agreement._paired_accuracy import (
     paired_accuracy,
 )
 from robustbook.agreement._paired_accuracy import as_calibration as as_calibration
+from robustbook.agreement._planning import (
+    GroupedEstimate,
+    interval_by_groups,
+    pairs_needed,
+)
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._samples import (
     AgreementDecomposition,
@@ -61,6 +66,7 @@ __all__ = [
     "CertificateError",
     "CertifiedAgreement",
     "ContributionGroup",
+    "GroupedEstimate",
     "PairedAccuracy",
     "PairedAccuracyDifference",
     "PosteriorAgreement",
@@ -73,12 +79,14 @@ __all__ = [
     "decompose_agreement",
     "gaussian_agreement",
     "gibbs_posterior",
+    "interval_by_groups",
     "interval_of_difference",
     "log_probabilities",
     "pair_by_label",
     "pair_nearest",
     "pair_optimal",
     "paired_accuracy",
+    "pairs_needed",
     "posterior_agreement",
     "posterior_overlap",
     "shift_by_ratio",

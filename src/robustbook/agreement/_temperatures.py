@@ -215,7 +215,7 @@ def log_probabilities(probabilities: Any, *, name: str = "probabilities") -> Ten
         row = int(off.argmax())
         raise ValueError(
             f"{name}: expected rows that sum to 1, got a sum of {float(sums[row]):g} "
-            f"in row {row}"
+            f"in row {row}; the most probable classes alone are not enough, give all"
         )
     zeros = int((values == 0).sum())
     if zeros:

@@ -34,6 +34,10 @@ _Calibrate = Annotated[
 _Probabilities = Annotated[
     bool, Option(help="The files hold probabilities; a 0 counts as 1e-12.")
 ]
+_Plan = Annotated[
+    float | None,
+    Option(metavar="NATS", help="Plan how many pairs find this difference in PA."),
+]
 _JSON = 'Print JSON; infinite numbers are "inf", undefined ones null.'
 _Json = Annotated[bool, Option("--json", help=_JSON)]
 
@@ -52,6 +56,11 @@ def score(
     key: _Key = None,
     calibrate: _Calibrate = None,
     probabilities: _Probabilities = False,
+    groups: Annotated[
+        Path | None,
+        Option(help="Group of each sample, (N,), such as its patient, for intervals."),
+    ] = None,
+    plan: _Plan = None,
     as_json: _Json = False,
 ) -> None:
     """Score a model: posterior agreement between clean and shifted inputs."""
@@ -60,7 +69,8 @@ def score(
 
     files = {"logits": clean, "shifted_logits": shifted}
     source = dict(zip(_SOURCE, calibrate or (None, None), strict=True))
-    with as_messages(files | {"labels": labels, "prior": prior} | source):
+    others = {"labels": labels, "prior": prior, "groups": groups}
+    with as_messages(files | others | source):
         both, true, weights = _read(files, labels, prior, key, probabilities)
         if probabilities:
             named = zip(files, both, strict=True)
@@ -75,12 +85,48 @@ def score(
             names = "accuracy", "shifted_accuracy"
             scores |= {n: accuracy(x, true) for n, x in zip(names, both, strict=True)}
         estimate = calibrate and _paired_accuracy(both, calibrate, key, probabilities)
+        grouped = _by_groups(groups, agreement, estimate)
+        # Two models like this one, whose contributions are uncorrelated.
+        error = (grouped[0] if grouped else agreement).standard_error
+        needed = _pairs_needed(plan, error * math.sqrt(2 * count))
     if as_json:
-        _print_json(_fields(agreement) | scores | _estimate_fields(estimate))
+        fields = _fields(agreement) | scores | _estimate_fields(estimate)
+        by_group = {"by_group": [vars(each) for each in grouped]} if grouped else {}
+        _print_json(fields | by_group | needed)
         return
     rates = [(_RATES[name], f"{scores[name]:.4f}") for name in _RATES if name in scores]
     lines = _agreement_lines(agreement, uniform=prior is None)
-    _print_table([*lines, *rates, *_estimate_lines(estimate)])
+    lines += [*rates, *_estimate_lines(estimate), *_group_lines(grouped)]
+    _print_table([*lines, *_plan_lines(plan, needed)])
+
+
+def _by_groups(path: Path | None, agreement: Any, estimate: Any) -> list[Any]:
+    """Return intervals of the agreement and the estimated accuracy by groups."""
+    if path is None:
+        return []
+    from robustbook._array_files import read_labels
+    from robustbook.agreement import interval_by_groups
+
+    groups, results = read_labels(path), [agreement, estimate]
+    return [interval_by_groups(each, groups) for each in results if each is not None]
+
+
+def _group_lines(grouped: list[Any]) -> _Lines:
+    names = "agreement", "accuracy"
+    return [
+        (f"{name}, {each.num_groups} groups", "{:.4f} to {:.4f}".format(*each.interval))
+        for name, each in zip(names, grouped, strict=False)
+    ]
+
+
+def _pairs_needed(plan: float | None, deviation: float) -> dict[str, int]:
+    from robustbook.agreement import pairs_needed
+
+    return {} if plan is None else {"pairs_needed": pairs_needed(plan, deviation)}
+
+
+def _plan_lines(plan: float | None, needed: dict[str, int]) -> _Lines:
+    return [(f"pairs to find {plan:g} nats", f"{n}") for n in needed.values()]
 
 
 #: Names of the two calibration files in messages.
@@ -168,6 +214,7 @@ def compare(
     seed: _app.Seed = 0,
     device: _app.Device = "auto",
     engine: _app.EngineName = "local",
+    plan: _Plan = None,
     as_json: _Json = False,
 ) -> None:
     """Compare two models, or many, on the same pairs: paired differences at 95 %.
@@ -187,6 +234,7 @@ def compare(
             "tol",
             "key",
             "calibrate",
+            "plan",
         )
         with as_messages(), _app.resumable():
             if data is None:
@@ -213,11 +261,14 @@ def compare(
         comparison = compare_models(
             first, second, true, prior=weights, tol=tol, calibrated_on=source
         )
+        error = comparison.differences["pa"].standard_error
+        needed = _pairs_needed(plan, error * math.sqrt(len(logits[0])))
     names = [(files[0], files[1]), (files[2], files[3])]
     if as_json:
-        _print_json(_comparison_fields(comparison, names))
+        _print_json(_comparison_fields(comparison, names) | needed)
         return
-    _print_table(_comparison_lines(comparison, names), width=26)
+    lines = _comparison_lines(comparison, names) + _plan_lines(plan, needed)
+    _print_table(lines, width=26)
 
 
 def _read(
@@ -227,7 +278,9 @@ def _read(
     key: str | None,
     probabilities: bool = False,
 ) -> tuple[list[Any], Any, Any]:
-    """Read logits, labels and prior; remark on logits that look like probabilities."""
+    """Read logits, labels and prior; remark on what may not be logits."""
+    import numpy as np
+
     from robustbook._array_files import read_array, read_labels
     from robustbook._checks.arguments import PROBABILITIES, are_probabilities
 
@@ -242,14 +295,22 @@ def _read(
         if probabilities or array.ndim != 2 or not array.size:
             continue
         # Some rows are enough, since a file may be larger than memory.
-        if are_probabilities(array[:_ROWS_LOOKED_AT]):
+        if are_probabilities(rows := array[:_ROWS_LOOKED_AT]):
             _app.say(f"{path}: {PROBABILITIES}")
+        elif (rows <= 0).all():
+            sums = np.exp(rows).sum(1)
+            if sums.max() < 1.001 and sums.min() < 0.99:
+                _app.say(f"{path}: {_TOP}")
     true = None if labels is None else read_labels(labels)
     weights = None if prior is None else read_array(prior, default="prior").squeeze()
     return logits, true, weights
 
 
 _ROWS_LOOKED_AT = 10_000
+_TOP = (
+    "rows look like log-probabilities of the most probable classes only; agreement "
+    "needs all K of them, and this score is of another model"
+)
 
 _FIELDS = (
     *("pa", "standard_error", "beta", "upper_bound", "gap", "evaluations", "passes"),
