@@ -1,8 +1,8 @@
 """How the tests share two cores: what goes together, what goes first, one thread each.
 
-``make test`` runs them with pytest-xdist in groups. A file stays on one worker, so that
-what its fixtures make is made once; so do all tests of the site, which share one build
-and one browser. Chapters go one by one.
+``make test`` runs them with pytest-xdist. A file stays on one worker, so that what its
+fixtures make is made once; so do all tests of the site, which share one build and one
+browser. Chapters go one by one.
 """
 
 import importlib.util
@@ -24,26 +24,46 @@ RUN_SEED = 1
 SEED = 10_000 * RUN_SEED
 
 
-def group_of(nodeid):
+def unit_of(nodeid):
     """Return the name of what stays on one worker."""
     if nodeid.startswith(SITE):
         return SITE
     return nodeid if nodeid.startswith(CHAPTERS) else nodeid.split("::")[0]
 
 
-def pytest_collection_modifyitems(items):
-    """Begin with what takes longest: the small groups fill the end."""
-    slow = {group_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hand out the units in the order of the tests."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByUnit(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return unit_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByUnit(config, log)
+
+
+def pytest_collection_modifyitems(config, items):
+    """On several workers, begin with what takes longest: the small fill the end.
+
+    The last chapters come first: audits measure what several lessons show, and what a
+    chapter has measured is not what the first tests of studies ask for at that moment.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    later = {id(item): -k for k, item in enumerate(items)}
+    slow = {unit_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def rank(item):
-        for number, start in enumerate((SITE, RUNTIME, CHAPTERS, STUDIES)):
-            if item.nodeid.startswith(start):
-                return number
-        return 4 + (group_of(item.nodeid) not in slow)
+        unit = unit_of(item.nodeid)
+        first = [SITE, RUNTIME, CHAPTERS, STUDIES]
+        for number, name in enumerate(first):
+            if unit.startswith(name):
+                return number, later[id(item)] if name == CHAPTERS else 0
+        return len(first) + (unit not in slow), 0
 
     items.sort(key=rank)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item.nodeid)))
 
 
 @pytest.fixture(scope="session", autouse=True)
