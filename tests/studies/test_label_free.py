@@ -15,7 +15,7 @@ from robustbook.agreement import pair_by_label
 from robustbook.datasets import Dataset, Sentences, load_dataset
 from robustbook.models import load_model, logits_of
 from robustbook.studies import _label_free_summary as summary
-from robustbook.studies import _label_free_unlike as unlike
+from robustbook.studies.domains import unlike_pairs as unlike
 from robustbook.studies.label_free import SETTINGS
 from robustbook.studies.run import SEEDS_A_RUN
 

@@ -21,14 +21,14 @@ from robustbook.studies._label_free_cells import (
     perceptrons,
 )
 from robustbook.studies._label_free_summary import family_of, summarize
-from robustbook.studies._label_free_unlike import (
+from robustbook.studies._shifted_logits import Shift, shifted_logits, shifts_of
+from robustbook.studies._statistics import Values
+from robustbook.studies.domains.unlike_pairs import (
     digit_collections,
     heads,
     photographs,
     readers,
 )
-from robustbook.studies._shifted_logits import Shift, shifted_logits, shifts_of
-from robustbook.studies._statistics import Values
 from robustbook.studies.run import Row, Run, Setting, significant, with_keys
 
 
