@@ -189,9 +189,10 @@ class Problem:
         """Columns of one chunk: tops, ties, depths, limits, sums at beta = 0."""
         samples = rows.stop - rows.start
         tops = torch.stack([view.amax(1) for view in chunk]).double()
-        x = self.room(0, samples)
-        if self.kept is not None:
-            x = torch.empty_like(x)
+        if self.kept is None:
+            x = self.room(0, samples)
+        else:
+            x = self.new(self.num_views + 1, *chunk[0].shape)
             self.kept.append(x)
         self._shift(chunk, tops, x)
         # Only entries that equal the maximum exactly are 0 after the shift, and the sum
