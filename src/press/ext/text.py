@@ -65,6 +65,8 @@ def mark_proofs(app: Sphinx, doctree: nodes.document) -> None:
         for block in proof.findall(nodes.admonition):
             if "proof" in block["ids"]:
                 block["ids"] = [f"proof-{number}"]
+                if "dropdown" in block["classes"]:
+                    fold_proof(block)
                 block["classes"] = ["proof", "proof-text"]
         paragraph = next(iter(proof.findall(nodes.paragraph)), None)
         if paragraph is None or not paragraph.children:
@@ -74,6 +76,13 @@ def mark_proofs(app: Sphinx, doctree: nodes.document) -> None:
             opening = nodes.emphasis("", "Proof.", classes=["proof-opening"])
             rest = nodes.Text(start.removeprefix("Proof."))
             paragraph.replace(start, [opening, rest])
+
+
+def fold_proof(block: nodes.Element) -> None:
+    """Fold a proof: a toggle button needs a title, and a proof has none."""
+    start = '<details class="toggle-details"><summary>Proof</summary>'
+    block.insert(0, nodes.raw("", start, format="html"))
+    block.append(nodes.raw("", "</details>", format="html"))
 
 
 def setup(app: Sphinx) -> None:
