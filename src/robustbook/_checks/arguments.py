@@ -33,6 +33,8 @@ def as_tensor(name: str, value: Any) -> Tensor:
     """Turn a tensor, NumPy array or nested list into a detached tensor."""
     if isinstance(value, Tensor):
         return value.detach()
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: expected plain numbers, got a masked array; fill it")
     try:
         # Lists become float64; torch.as_tensor would round them to float32.
         array = np.asarray(value)
