@@ -66,7 +66,8 @@ def over_families(
     Examples
     --------
     >>> shares = {"a": 0.1, "b": 0.3, "c": 0.2}
-    >>> ends = over_families(lambda names: sum(map(shares.get, names)) / 3, "abc")
+    >>> from statistics import fmean
+    >>> ends = over_families(lambda names: fmean(map(shares.get, names)), "abc")
     >>> [round(end, 3) for end in ends]
     [0.2, -0.048, 0.448]
     """

@@ -49,6 +49,7 @@ class Scenes:
 
     Examples
     --------
+    >>> from robustbook.datasets.diagvib import draw
     >>> scenes = draw(Environment(hue="blue"), shapes=(4, 9), count=100)
     >>> scenes
     Scenes(100 of 4|9, Environment(blue, dark, blank, center, normal))
@@ -127,6 +128,7 @@ class Scenes:
 
         Examples
         --------
+        >>> from robustbook.datasets.diagvib import draw
         >>> draw(Environment(), shapes=(4, 9), count=10).dataset(size=32)
         Dataset('diagvib', 'train', 10 images of 3x32x32, 2 classes)
         """
