@@ -123,8 +123,8 @@ def heads(
     labels = torch.cat([part.labels for part in held])
     half = torch.randperm(len(labels), generator=random).chunk(2)
     clean, truth = images[half[1]], labels[half[1]]
-    flat = [x.flatten(1) for x in (tested.images, clean)]
-    pairs = pairings(*flat, tested.labels, truth, seed)
+    tested_pixels, clean_pixels = tested.images.flatten(1), clean.flatten(1)
+    pairs = pairings(tested_pixels, clean_pixels, tested.labels, truth, seed)
     views = {"source": images[half[0]], "clean": clean, "test": tested.images}
     both = labels[half[0]], tested.labels
     for learner, lr in product(LEARNERS, rates):
@@ -161,9 +161,10 @@ def readers(
         name: sentence_features(texts) for name, texts in {**parts, **changed}.items()
     }
     places = TruncatedSVD(50, random_state=0).fit(features["source"])
-    flat = [torch.from_numpy(places.transform(features[n])) for n in ("test", "clean")]
+    tested = torch.from_numpy(places.transform(features["test"]))
+    clean = torch.from_numpy(places.transform(features["clean"]))
     both = every.labels[:count], sentences.labels[:count]
-    pairs = pairings(*flat, both[1], truth, seed)
+    pairs = pairings(tested, clean, both[1], truth, seed)
     for size in sizes:
         train = reviews["train"]
         chosen = Sentences(
