@@ -128,7 +128,7 @@ def heads(
     views = {"source": images[half[0]], "clean": clean, "test": tested.images}
     both = labels[half[0]], tested.labels
     for learner, lr in product(LEARNERS, rates):
-        size = flat[0].shape[1], tested.num_classes
+        size = tested_pixels.shape[1], tested.num_classes
         model = small_network(*size, hidden=0, seed=seed)
         for epoch, z in watched(model, learner, train, views, epochs, lr, seed):
             for row in unlike_cells(z, both, pairs):
