@@ -14,7 +14,8 @@ def _in(folder: str, *names: str, device: str | None = None) -> list[Study]:
 _ALL: Final = (
     *_in("", "agreement_speed", "cost_model", "choosing", device="cpu"),
     *_in(
-        "adversarial.", "pseudo_agreement", "adversarial_groups", "adversarial_sweep",
+        "adversarial.", "adaptive_attacks",
+        "pseudo_agreement", "adversarial_groups", "adversarial_sweep",
         "attack_convergence", "attack_examples", "attack_steps", "boundary",
         "growing_shares", "noise", "imagenet", "norm_quantiles", "paired_differences",
         "rank_stability", "text_edits", "reviews",

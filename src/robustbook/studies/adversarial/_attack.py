@@ -18,17 +18,21 @@ from robustbook.models import features_of, logits_of
 #: Attacks by the name that rows give them: the function, and fixed options.
 _KINDS: Final[dict[str, tuple[Callable[..., AttackResult], dict[str, Any]]]] = {
     "pgd": (pgd, {"skip_errors": False}),
-    "pgd-surrogate": (pgd, {"skip_errors": False}), "apgd-ce": (apgd, {"loss": "ce"}),
-    "apgd-dlr": (apgd, {"loss": "dlr"}), "fmn": (fmn, {}), "fab": (fab, {}),
-}  # fmt: skip
+    "apgd-ce": (apgd, {"loss": "ce"}),
+    "apgd-dlr": (apgd, {"loss": "dlr"}),
+    "apgd-targeted": (apgd, {"loss": "targeted"}),
+    "fmn": (fmn, {}),
+    "fab": (fab, {}),
+}
+_INFORMED: Final = "-surrogate"
 
 
 @dataclass(frozen=True)
 class Attack:
     """An attack by its kind, its ℓ∞ bound in [0, 1] pixel units, and gradient steps.
 
-    "pgd-surrogate" attacks the ``surrogate`` of a defended model. "fmn" and "fab" may
-    go without a bound (None).
+    "pgd-surrogate" is PGD on the ``surrogate`` of a defended model, and so are others
+    with this ending. "fmn" and "fab" may go without a bound (None).
     """
 
     kind: str
@@ -47,10 +51,11 @@ class Attack:
 
     def run(self, model: nn.Module, data: Dataset, *, seed: int) -> AttackResult:
         """Attack a model, without a bound if the attack needs none."""
-        function, options = _KINDS[self.kind]
+        function, options = _KINDS[self.kind.removesuffix(_INFORMED)]
         if not self.unbounded:
             options = {**options, "eps": self.eps}
-        target: Any = model.surrogate if self.kind == "pgd-surrogate" else model
+        informed = self.kind.endswith(_INFORMED)
+        target: Any = model.surrogate if informed else model
         with warnings.catch_warnings():
             # Chapter 10 shows which models hide their gradients, and from what.
             warnings.filterwarnings("ignore", message=".*gradient of zero")
