@@ -198,7 +198,7 @@ def test_magika_answers_as_its_own_package_does():
 
 
 @needs_extra
-@pytest.mark.parametrize("name", ["py3langid", "langdetect"])
+@pytest.mark.parametrize("name", ["py3langid", "langdetect", "lingua"])
 def test_languages_are_named_and_the_same_each_time(name):
     classifier = load_classifier(name)
     texts = [

@@ -51,16 +51,16 @@ def load_classifier(name: str) -> Classifier:
 
     Parameters
     ----------
-    name : {"magika", "py3langid", "langdetect"}
+    name : {"magika", "py3langid", "langdetect", "lingua"}
         "magika" names the types of files. The answers are those of its network, not of
         the rules by which the package replaces unsure answers with "txt" or "unknown"
-        and judges files of less than eight bytes. "py3langid" and "langdetect" name the
-        languages of texts, by ISO 639-1 codes without regions.
+        and judges files of less than eight bytes. The others name the languages of
+        texts, by ISO 639-1 codes without regions.
 
     Returns
     -------
     Classifier
-        It gives probabilities in float64. Those of langdetect may be 0.
+        It gives probabilities in float64. Those of langdetect and lingua may be 0.
 
     Raises
     ------
@@ -139,6 +139,22 @@ def _langdetect() -> Classifier:
     return _of_languages("langdetect", languages, ranked)
 
 
+def _lingua() -> Classifier:
+    from lingua import Language, LanguageDetectorBuilder
+
+    codes = {found: found.iso_code_639_1.name.lower() for found in Language.all()}
+    detector = LanguageDetectorBuilder.from_all_languages().build()
+
+    def ranked(text: str) -> list[tuple[str, float]]:
+        values = detector.compute_language_confidence_values(text)
+        found = [(codes[each.language], each.value) for each in values]
+        if any(probability for _, probability in found):
+            return found
+        return [(code, 1.0) for code in codes.values()]
+
+    return _of_languages("lingua", sorted(codes.values()), ranked)
+
+
 def _of_languages(
     name: str, languages: list[str], ranked: Callable[[str], list[tuple[str, float]]]
 ) -> Classifier:
@@ -160,4 +176,5 @@ CLASSIFIERS: Final[dict[str, Callable[[], Classifier]]] = {
     "magika": _magika,
     "py3langid": _py3langid,
     "langdetect": _langdetect,
+    "lingua": _lingua,
 }

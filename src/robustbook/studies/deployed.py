@@ -23,13 +23,17 @@ from robustbook.deployed import (
 from robustbook.studies.run import Row, Run, Setting
 
 
+#: Packages whose name is not that of their classifier.
+_PACKAGES: Final = {"lingua": "lingua-language-detector"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeployedSetting(Setting):
     """How often files and texts are drawn, and how many of each type or language."""
 
     kind: ClassVar[str] = "made up"
     dataset: str = ""
-    classifiers: tuple[str, ...] = ("magika", "py3langid", "langdetect")
+    classifiers: tuple[str, ...] = ("magika", "py3langid", "langdetect", "lingua")
     draws: int
     per_label: int
     at_least: int
@@ -75,7 +79,7 @@ def _measure(name: str, sample: Sample, seed: int) -> Iterator[Row]:
         warnings.simplefilter("ignore")
         measured = measure_shifts(sample, classifier, seed=seed)
     for row in measured:
-        yield {"version": version(name), "labels": known, **row}
+        yield {"version": version(_PACKAGES.get(name, name)), "labels": known, **row}
 
 
 def _sum(sample: Sample) -> str:
