@@ -203,7 +203,7 @@ def test_languages_are_named_and_the_same_each_time(name):
     classifier = load_classifier(name)
     texts = [
         "Der Fehler ist leider noch nicht behoben worden.",
-        "La página solicitada no existe en este servidor.",
+        "Inténtalo mañana, porque el archivo que buscas ya no existe.",
         "请求的页面在此服务器上不存在。",
         "",
         "12345",
@@ -212,4 +212,5 @@ def test_languages_are_named_and_the_same_each_time(name):
     answers = [classifier.labels[row.argmax()] for row in table]
     assert answers[:3] == ["de", "es", "zh"]
     assert table.sum(1) == pytest.approx(np.ones(5))
-    assert (table == classifier.probabilities(texts)).all()
+    # Lingua sums on several threads.
+    np.testing.assert_allclose(classifier.probabilities(texts), table, rtol=1e-12)

@@ -22,7 +22,6 @@ from robustbook.deployed import (
 )
 from robustbook.studies.run import Row, Run, Setting
 
-
 #: Packages whose name is not that of their classifier.
 _PACKAGES: Final = {"lingua": "lingua-language-detector"}
 
