@@ -9,7 +9,7 @@ from robustbook.label_free import ESTIMATES
 from robustbook.studies.results import read_results
 
 ROOT = Path(__file__).parents[1]
-MAKERS = ["magika", "py3langid", "langdetect"]
+MAKERS = ["magika", "py3langid", "langdetect", "lingua"]
 WORDS = {
     "estimate": "paired_accuracy",
     "estimate, isotonic": "paired_accuracy_isotonic",
