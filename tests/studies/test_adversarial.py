@@ -128,6 +128,27 @@ def test_only_the_defended_model_has_a_surrogate_and_it_is_weaker(adversarial_sw
         assert row["shifted_accuracy"] <= direct["shifted_accuracy"]
 
 
+def test_all_attacks_leave_what_each_of_them_leaves_at_most(adaptive_attacks):
+    masked = "digits-cnn-s0+jpeg-rs"
+    for joint in adaptive_attacks.select(what="joint"):
+        where = {"model": joint["model"], "share": joint["share"]}
+        attacks = adaptive_attacks.select(what="attack", **where)
+        informed = [row for row in attacks if row["attack"].endswith("-surrogate")]
+        assert len(informed) == (3 if joint["model"] == masked else 0)
+        assert joint["accuracy"] <= min(row["accuracy"] for row in attacks)
+        assert joint["accuracy"] <= joint["of_right"]
+    kept = {}
+    for kind in ("apgd-ce", "apgd-ce-surrogate"):
+        found = attack_model(RUN, masked, Attack(kind, SETTING.focus, 20), RUN.data)
+        right = found.shifted_logits.argmax(1) == found.labels
+        kept[kind] = float(
+            (right & (found.logits.argmax(1) == found.labels)).mean(dtype=torch.double)
+        )
+        row = adaptive_attacks.row(model=masked, attack=kind, share=1)
+        assert row["accuracy"] == pytest.approx(kept[kind])
+    assert kept["apgd-ce-surrogate"] < kept["apgd-ce"]
+
+
 def test_differences_are_paired_as_the_package_pairs(paired_differences):
     eps, ratio = SETTING.eps[1], 0.5
     pairs = []
