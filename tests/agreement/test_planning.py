@@ -185,6 +185,26 @@ def test_a_single_group_is_refused_by_the_name_of_its_file(run):
     assert "same.npy: expected two groups or more" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["clean.npy", "mild.npy", "--plan", "-1"], "--plan: expected a positive"),
+        (["clean.npy", "mild.npy", "--plan", "nan"], "--plan: expected a positive"),
+        (["flat.npy", "flat.npy", "--plan", "0.1"], "these logits do not vary"),
+        (["clean.npy", "mild.npy", "--groups", "names.npy"], "return_inverse=True"),
+        (["clean.npy", "mild.npy", "--groups", "nan.npy"], "nan.npy: expected"),
+    ],
+)
+def test_plans_and_groups_that_say_nothing_are_refused(run, words, message):
+    count = len(np.load("clean.npy"))
+    np.save("flat.npy", np.tile([1.0, 0.0], (count, 1)))
+    np.save("names.npy", np.array(["a", "b"]).repeat(count)[::2])
+    np.save("nan.npy", np.where(np.arange(count) < 3, np.nan, 1.0))
+    result = run("score", *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 def test_the_most_probable_classes_alone_get_a_remark_or_are_refused(run):
     most = torch.from_numpy(np.load("clean.npy")).softmax(1).sort(1).values[:, 2:]
     np.save("most.npy", most.numpy())

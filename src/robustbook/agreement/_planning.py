@@ -129,9 +129,11 @@ def interval_by_groups(
     count, given = len(values), np.asarray(groups)
     if given.shape != (count,):
         raise ValueError(
-            f"groups: expected one of each of the {count} samples, shape ({count},), "
-            f"got shape {given.shape}"
+            f"groups: expected one group for each of the {count} samples, shape "
+            f"({count},), got shape {given.shape}"
         )
+    if given.dtype.kind in "fc" and np.isnan(given).any():
+        raise ValueError("groups: expected numbers or names, got NaN among them")
     found, number = np.unique(given, return_inverse=True)
     names, numbers = len(found), torch.from_numpy(number.reshape(-1))
     if names < 2:

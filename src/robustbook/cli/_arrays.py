@@ -58,7 +58,9 @@ def score(
     probabilities: _Probabilities = False,
     groups: Annotated[
         Path | None,
-        Option(help="Group of each sample, (N,), such as its patient, for intervals."),
+        Option(
+            help="Group of each sample, (N,), such as its patient, for 95 % intervals."
+        ),
     ] = None,
     plan: _Plan = None,
     as_json: _Json = False,
@@ -104,17 +106,24 @@ def _by_groups(path: Path | None, agreement: Any, estimate: Any) -> list[Any]:
     """Return intervals of the agreement and the estimated accuracy by groups."""
     if path is None:
         return []
-    from robustbook._array_files import read_labels
+    from robustbook._array_files import FileError, read_labels
     from robustbook.agreement import interval_by_groups
 
-    groups, results = read_labels(path), [agreement, estimate]
+    try:
+        groups, results = read_labels(path), [agreement, estimate]
+    except FileError as error:
+        remedy = "; groups are numbers here: np.unique(names, return_inverse=True)[1]"
+        raise FileError(f"{error}{remedy}") from error
     return [interval_by_groups(each, groups) for each in results if each is not None]
 
 
 def _group_lines(grouped: list[Any]) -> _Lines:
     names = "agreement", "accuracy"
     return [
-        (f"{name}, {each.num_groups} groups", "{:.4f} to {:.4f}".format(*each.interval))
+        (
+            f"{name}, {each.num_groups} groups",
+            "{:.4f} to {:.4f} at 95 %".format(*each.interval),
+        )
         for name, each in zip(names, grouped, strict=False)
     ]
 
@@ -122,7 +131,15 @@ def _group_lines(grouped: list[Any]) -> _Lines:
 def _pairs_needed(plan: float | None, deviation: float) -> dict[str, int]:
     from robustbook.agreement import pairs_needed
 
-    return {} if plan is None else {"pairs_needed": pairs_needed(plan, deviation)}
+    if plan is None:
+        return {}
+    if not 0 < plan < math.inf:
+        raise ValueError(f"--plan: expected a positive number of nats, got {plan:g}")
+    if deviation == 0:
+        raise ValueError(
+            "--plan: these logits do not vary, so nothing can be planned from them"
+        )
+    return {"pairs_needed": pairs_needed(plan, deviation)}
 
 
 def _plan_lines(plan: float | None, needed: dict[str, int]) -> _Lines:
