@@ -185,5 +185,5 @@ def test_its_file_is_sought_where_and_with_the_sum_that_the_registry_says(
         "url": "https://raw.githubusercontent.com/owner/name/0123456789ab/folder/tiny.pt",
         "sha256": sha256_of(path),
         "cache": tmp_path / "models" / "tiny",
-        "first": tmp_path / "tiny" / "weights.pt",
+        "preferred": tmp_path / "tiny" / "weights.pt",
     }

@@ -176,7 +176,7 @@ def test_links_to_theorems_and_equations_show_them(visit, site):
     chapter = visit(most_theorems(site), color_scheme="light")
     links = "article :is(a.internal[href*='#thm-'], a.internal[href*='#def-'], "
     links += "a.internal[href*='#equation-'])"
-    link = chapter.locator(links).first
+    link = chapter.locator(links).filter(visible=True).first
     link.scroll_into_view_if_needed()
     link.hover()
     preview = chapter.locator(".book-preview")

@@ -22,7 +22,7 @@ def check(frame, draws):
     assert (frame.paired_accuracy <= frame.high).all()
     assert not frame[[*ESTIMATES, *SCORES]].isna().any(axis=None)
     assert frame.accuracy.between(0, 1).all()
-    assert (frame.zeros > 0).eq(frame.classifier == "langdetect").all()
+    assert (frame.zeros > 0).eq(frame.classifier.isin(["langdetect", "lingua"])).all()
 
 
 def test_stored_rows_hold_together():
