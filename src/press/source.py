@@ -61,14 +61,19 @@ def _parsed(chapter: Chapter, text: str) -> Source:
     notebook.metadata = nbformat.from_dict(METADATA)
     for index, cell in enumerate(notebook.cells):
         cell.id = f"{chapter.name}-{index:03d}"
-    for cell in _folded(notebook):
+    for cell in _folded(notebook, all_of_it=chapter.is_audit):
         cell.metadata["tags"] = [*cell_tags(cell), FOLDED]
     return Source(chapter, notebook, lines)
 
 
-def _folded(notebook: NotebookNode) -> list[NotebookNode]:
-    """Return the cells whose code a click opens: what draws figures, and imports."""
+def _folded(notebook: NotebookNode, *, all_of_it: bool) -> list[NotebookNode]:
+    """Return the cells whose code a click opens: what draws figures, and imports.
+
+    In an audit, which is looked up and not read for its code, it is every cell.
+    """
     code = [c for c in code_cells(notebook) if "parameters" not in cell_tags(c)]
+    if all_of_it:
+        return [c for c in code if "remove-cell" not in cell_tags(c)]
     imports = [c for c in code[:1] if c.source.startswith(("import ", "from "))]
     return [*imports, *(c for c in code if draws_figure(c) and c not in imports)]
 

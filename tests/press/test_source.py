@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from press.layout import BookError, Chapter
-from press.source import parameter_values, read_source, write_whole
+from press.source import (
+    FOLDED,
+    cell_tags,
+    code_cells,
+    parameter_values,
+    read_source,
+    write_whole,
+)
 
 from .conftest import HEAD
 
@@ -64,3 +73,13 @@ def test_write_whole_or_not_at_all(make_book, monkeypatch):
         write_whole(chapter.pair, "new")
     assert chapter.pair.read_bytes() == before
     assert [path.name for path in chapter.pair.parent.glob(".*")] == []
+
+
+def test_an_audit_folds_all_its_code(make_book):
+    lesson = make_book()
+    audit = replace(lesson, name="01_audit_of_sums")
+    audit.source.write_text(lesson.source.read_text())
+    for chapter, only_some in ((lesson, True), (audit, False)):
+        tags = [cell_tags(c) for c in code_cells(read_source(chapter).notebook)]
+        shown = [not {FOLDED, "parameters", "remove-cell"} & set(t) for t in tags]
+        assert any(shown) == only_some
