@@ -13,7 +13,8 @@ from robustbook.corruptions._noise import Generators, Pixels, Sizes
 
 #: How much red, green and blue count for lightness.
 _LUMA: Final = np.array([0.299, 0.587, 0.114])
-#: The benchmark draws from five files, of which two are the same picture.
+#: The benchmark draws from five files, of which two are the same picture. FROST.md says
+#: whose they are.
 _PICTURES: Final = ("frost1", "frost2", "frost2", "frost4", "frost5")
 
 
@@ -45,7 +46,7 @@ def _frost(height: int, width: int, step: int) -> list[Pixels]:
         from PIL import Image
     pictures = []
     for name in _PICTURES:
-        with Image.open(Path(__file__).with_name("frost") / f"{name}.jpg") as file:
+        with Image.open(Path(__file__).with_name(f"{name}.jpg")) as file:
             pixels = np.asarray(file)[step // 2 :: step, step // 2 :: step]
         factor = max(1, height / pixels.shape[0], width / pixels.shape[1])
         size = [math.ceil(factor * side) for side in pixels.shape[1::-1]]
