@@ -14,15 +14,20 @@ _GRID: Final = 8
 
 
 def _disk(radius: float, sigma: float) -> Pixels:
-    """Weights of a disk whose edge a short Gaussian filter has smoothed."""
+    """Weights of a disk whose edge a short Gaussian filter has smoothed.
+
+    As in the benchmark, a disk of 8 or 10 pixels gains one percent of its sum at the
+    border of the grid.
+    """
     reach, taps = (_GRID, 1) if radius <= _GRID else (math.ceil(radius), 2)
     offsets = np.arange(-reach, reach + 1)
     disk = (offsets**2 + offsets[:, None] ** 2 <= radius**2).astype(np.float64)
+    disk /= disk.sum()
     weights = np.exp(-(np.arange(-taps, taps + 1) ** 2) / (2 * sigma**2))
     weights /= weights.sum()
     for axis in (0, 1):
         disk = correlate1d(disk, weights, axis=axis, mode="mirror")
-    return disk / disk.sum()
+    return disk
 
 
 def defocus_blur(images: Pixels, sizes: Sizes, generators: Generators) -> Pixels:
