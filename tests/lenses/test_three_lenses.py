@@ -206,7 +206,7 @@ def test_the_same_seed_gives_the_same(lenses, model, data):
     assert again.as_dict() == lenses.as_dict()
     other = three_lenses(model, data.images, seed=1, **QUICK)
     assert other.agreements["noise"].pa != lenses.agreements["noise"].pa
-    assert other.agreements["motion_blur"].pa == lenses.agreements["motion_blur"].pa
+    assert other.agreements["contrast"].pa == lenses.agreements["contrast"].pa
 
 
 def test_the_model_is_unchanged_afterwards(data):
@@ -400,9 +400,7 @@ def test_invalid_logits_are_refused_at_once(net, twelve):
             bad = torch.equal(images, blurred)
             return spoil(net(images)) if bad else net(images)
 
-        with pytest.raises(
-            ValueError, match=f"motion_blur: expected {message}"
-        ):
+        with pytest.raises(ValueError, match=f"motion_blur: expected {message}"):
             three_lenses(spoiled, twelve, **SMALL)
 
 
