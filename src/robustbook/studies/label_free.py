@@ -135,6 +135,16 @@ SETTINGS: Final = {
             ],
             shifts=shifts_of((0.05, 0.1, 0.2), (3, 5), (2 / 255, 4 / 255, 8 / 255)),
         ),
+        # Networks and images that no earlier comparison has seen.
+        WorldSetting(
+            world="held out", dataset="cifar10", split="held_out", source=500,
+            judged=500,
+            models=[
+                *_seeds("cifar10-blocks", 2, ("",)), "cifar10-blocks-adv-s0",
+                *_seeds("cifar10-strided", 2, _PENALTIES[:4]), "cifar10-strided-adv-s0",
+            ],
+            shifts=shifts_of((0.05, 0.1, 0.2), (3, 5), (2 / 255, 4 / 255, 8 / 255)),
+        ),
         WorldSetting(
             world="ImageNet", dataset="imagenet-nips2017", split="test200", source=100,
             judged=100, models=["imagenet:efficientnet-lite0"],
