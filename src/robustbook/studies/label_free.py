@@ -137,7 +137,7 @@ SETTINGS: Final = {
         ),
         # Networks and images that no earlier comparison has seen.
         WorldSetting(
-            world="held out", dataset="cifar10", split="held_out", source=500,
+            world="CIFAR-10 held out", dataset="cifar10", split="held_out", source=500,
             judged=500,
             models=[
                 *_seeds("cifar10-blocks", 2, ("",)), "cifar10-blocks-adv-s0",
