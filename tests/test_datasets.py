@@ -243,7 +243,7 @@ def test_cifar10_archive_is_read_in_order(monkeypatch, tmp_path):
     pixels = random.integers(0, 256, (6, 4, 3, 32, 32), np.uint8)
     labels = random.integers(0, 10, (6, 4))
     batches = dict(zip(names, zip(pixels, labels, strict=True), strict=True))
-    sizes = {"train": 20, "test": 4, "test1000": 3}
+    sizes = {"train": 20, "test": 4, "test1000": 3, "held_out": 6}
     use_archive(monkeypatch, tmp_path, batches, split_sizes=sizes)
     data = load_dataset("cifar10", "train")
     ordered = [batches[f"data_batch_{i}"] for i in range(1, 6)]
@@ -252,6 +252,9 @@ def test_cifar10_archive_is_read_in_order(monkeypatch, tmp_path):
     np.testing.assert_array_equal(data.labels, np.concatenate([b[1] for b in ordered]))
     whole, first = load_dataset("cifar10", "test"), load_dataset("cifar10", "test1000")
     assert torch.equal(whole.images[:3], first.images)
+    held_out = load_dataset("cifar10", "held_out")
+    assert torch.equal(held_out.images, data.images[14:])
+    assert torch.equal(held_out.labels, data.labels[14:])
 
 
 def test_cifar10_archive_with_code_is_refused_before_it_runs(monkeypatch, tmp_path):

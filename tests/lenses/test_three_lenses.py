@@ -11,10 +11,10 @@ from torch import nn
 from robustbook.agreement import posterior_agreement
 from robustbook.attacks import pgd
 from robustbook.average_case import linear_exact
-from robustbook.corruptions import CORRUPTIONS, corrupt
+from robustbook.corruptions import corrupt
 from robustbook.datasets import load_dataset
 from robustbook.lenses import CountedModel, Settings, measure_lenses, three_lenses
-from robustbook.lenses._result import robust_share
+from robustbook.lenses._result import DEFAULT_CORRUPTIONS, robust_share
 from robustbook.margins import (
     InputMargins,
     input_margin,
@@ -45,8 +45,8 @@ def lenses(model, data):
 def test_each_lens_is_its_own_function(lenses, model, data):
     logits = logits_of(model, data.images)
     torch.testing.assert_close(lenses.logits, logits)
-    assert list(lenses.agreements) == ["adversarial", "noise", *CORRUPTIONS]
-    for kind in CORRUPTIONS:
+    assert list(lenses.agreements) == ["adversarial", "noise", *DEFAULT_CORRUPTIONS]
+    for kind in DEFAULT_CORRUPTIONS:
         shifted = logits_of(model, corrupt(data.images, kind))
         expected = posterior_agreement(logits, shifted)
         assert lenses.agreements[kind].pa == pytest.approx(expected.pa, abs=1e-6)
@@ -103,7 +103,7 @@ def test_noise_is_not_clipped_and_the_mismatch_is_that_of_chance(data):
 
 
 def test_passes_are_counted(lenses):
-    for kind in ("clean", "noise", *CORRUPTIONS):
+    for kind in ("clean", "noise", *DEFAULT_CORRUPTIONS):
         assert (lenses.passes[kind].forward, lenses.passes[kind].backward) == (1, 0)
     assert lenses.passes["adversarial"].backward == 5
     # Noise is drawn in blocks of 64.
@@ -181,7 +181,7 @@ def test_shares_of_few_margins_are_unbiased_and_their_intervals_hold():
 def test_its_repr_shows_its_numbers(lenses):
     shown = repr(lenses)
     assert shown.startswith("ThreeLenses(60 images: adversarial ")
-    assert f"noise {lenses.agreements['noise'].pa:.3f}, blur " in shown
+    assert f"noise {lenses.agreements['noise'].pa:.3f}, shot_noise " in shown
     assert shown.endswith(f", tau {lenses.consistency.tau:.2f})")
 
 
@@ -191,14 +191,14 @@ def test_scores_and_summaries(lenses):
     assert all(values.dtype == torch.float64 for values in scores.values())
     assert int(scores["input margin"].isfinite().sum()) == 12
     domain, error = lenses.domain_agreement
-    each = [lenses.agreements[kind].pa for kind in CORRUPTIONS]
+    each = [lenses.agreements[kind].pa for kind in DEFAULT_CORRUPTIONS]
     assert domain == pytest.approx(np.mean(each))
     assert 0 < error < 0.3
     again = json.loads(json.dumps(lenses.as_dict()))
     assert again["agreement"]["noise"]["pa"] == lenses.agreements["noise"].pa
-    assert again["settings"]["corruptions"] == list(CORRUPTIONS)
-    with pytest.raises(ValueError, match="expected one of adversarial, noise, blur"):
-        lenses.changed("fog")
+    assert again["settings"]["corruptions"] == list(DEFAULT_CORRUPTIONS)
+    with pytest.raises(ValueError, match="one of adversarial, noise, shot_noise"):
+        lenses.changed("snow")
 
 
 def test_the_same_seed_gives_the_same(lenses, model, data):
@@ -206,7 +206,7 @@ def test_the_same_seed_gives_the_same(lenses, model, data):
     assert again.as_dict() == lenses.as_dict()
     other = three_lenses(model, data.images, seed=1, **QUICK)
     assert other.agreements["noise"].pa != lenses.agreements["noise"].pa
-    assert other.agreements["blur"].pa == lenses.agreements["blur"].pa
+    assert other.agreements["contrast"].pa == lenses.agreements["contrast"].pa
 
 
 def test_the_model_is_unchanged_afterwards(data):
@@ -245,7 +245,7 @@ def test_a_constant_model_has_no_consistency():
 
 
 SMALL = {"attack_steps": 5, "noise_samples": 20, "margin_images": 4}
-SMALL |= {"corruptions": ("blur",)}
+SMALL |= {"corruptions": ("motion_blur",)}
 
 
 @pytest.fixture
@@ -300,14 +300,14 @@ def test_models_that_change_their_input_or_have_integer_parameters(net, twelve):
 
 
 def test_the_order_and_the_batch_do_not_matter(net, twelve):
-    kinds = {"corruptions": CORRUPTIONS, "margin_images": 12}
+    kinds = {"corruptions": DEFAULT_CORRUPTIONS, "margin_images": 12}
     one = three_lenses(net, twelve, **SMALL | kinds)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
     other = three_lenses(net, twelve[order], batch_size=5, **SMALL | kinds)
     parts = three_lenses(net, twelve, batch_size=5, **SMALL | kinds)
     torch.testing.assert_close(parts.shifted_logits, one.shifted_logits)
     assert torch.equal(parts.robustness.probability, one.robustness.probability)
-    for kind in CORRUPTIONS:
+    for kind in DEFAULT_CORRUPTIONS:
         pa, again = one.agreements[kind], other.agreements[kind]
         assert again.pa == pytest.approx(pa.pa, abs=1e-6)
         torch.testing.assert_close(again.per_sample, pa.per_sample[order])
@@ -333,7 +333,7 @@ def test_a_store_keeps_the_results_of_each_batch(net, twelve):
             model,
             twelve,
             None,
-            Settings(attack_steps=5, noise_samples=20, corruptions=("blur",)),
+            Settings(attack_steps=5, noise_samples=20, corruptions=("motion_blur",)),
             skip=(),
             margin_images=4,
             batch_size=4,
@@ -389,7 +389,7 @@ def test_a_single_lens_and_a_warning_of_random_logits(net, twelve):
 
 
 def test_invalid_logits_are_refused_at_once(net, twelve):
-    blurred = corrupt(twelve, "blur")
+    blurred = corrupt(twelve, "motion_blur")
 
     for spoil, message in (
         (lambda logits: logits * torch.nan, "finite"),
@@ -400,7 +400,7 @@ def test_invalid_logits_are_refused_at_once(net, twelve):
             bad = torch.equal(images, blurred)
             return spoil(net(images)) if bad else net(images)
 
-        with pytest.raises(ValueError, match=f"logits, blur: expected {message}"):
+        with pytest.raises(ValueError, match=f"motion_blur: expected {message}"):
             three_lenses(spoiled, twelve, **SMALL)
 
 
@@ -414,17 +414,21 @@ def test_invalid_logits_are_refused_at_once(net, twelve):
         ({"eps": 0}, ValueError, "eps"),
         ({"sigma": -1}, ValueError, "sigma"),
         ({"severity": 9}, ValueError, "expected 1 to 5"),
-        ({"corruptions": ("fog",)}, ValueError, "'fog'"),
-        ({"corruptions": "blur"}, ValueError, "in a tuple"),
+        ({"corruptions": ("rain",)}, ValueError, "'rain'"),
+        ({"corruptions": "motion_blur"}, ValueError, "in a tuple"),
         ({"corruptions": ()}, ValueError, "at least one"),
         ({"corruptions": 3}, ValueError, "in a tuple, got 3"),
-        ({"corruptions": [["blur"]]}, ValueError, r"got \[\['blur'\]\]"),
+        ({"corruptions": [["motion_blur"]]}, ValueError, r"got \[\['motion_blur'\]\]"),
         ({"corruptions": None}, ValueError, "got None"),
         ({"margin_images": 1}, ValueError, "margin_images"),
         ({"seed": 2**64}, ValueError, "less than 2"),
         ({"skip": ("agreement", "margins", "average-case")}, ValueError, "got all of"),
         ({"skip": "noise"}, ValueError, "skip: expected one or two of .*; got 'noise'"),
-        ({"skip": ["blur"]}, ValueError, "skip: expected one or two of .*; got 'blur'"),
+        (
+            {"skip": ["motion_blur"]},
+            ValueError,
+            "skip: expected one or two of .*; got 'motion_blur'",
+        ),
         ({"skip": 3}, ValueError, "skip: expected names of lenses, got 3"),
         ({"eps": 8}, ValueError, "eps: .* pass 8/255"),
         ({"sigma": 25}, ValueError, "sigma: .* pass 25/255"),
@@ -441,9 +445,9 @@ def test_bad_input_is_named(net, twelve, change, error, message):
 
 
 def test_names_of_corruptions_may_be_an_array(net, twelve):
-    names = np.array(["contrast", "blur", "blur"])
+    names = np.array(["contrast", "motion_blur", "motion_blur"])
     lenses = three_lenses(net, twelve.half(), **SMALL | {"corruptions": names})
-    assert lenses.settings.corruptions == ("contrast", "blur")
+    assert lenses.settings.corruptions == ("contrast", "motion_blur")
     assert json.loads(json.dumps(lenses.as_dict()))["images"] == 12
 
 

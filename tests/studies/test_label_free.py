@@ -16,8 +16,8 @@ from robustbook.datasets import Dataset, Sentences, load_dataset
 from robustbook.models import load_model, logits_of
 from robustbook.studies import _label_free_summary as summary
 from robustbook.studies.domains import unlike_pairs as unlike
-from robustbook.studies.label_free import SETTINGS
-from robustbook.studies.run import SEEDS_A_RUN
+from robustbook.studies.label_free import SETTINGS, _networks
+from robustbook.studies.run import SEEDS_A_RUN, Run
 
 from ..conftest import RUN_SEED
 
@@ -28,6 +28,13 @@ CHAPTER = Path(__file__).parents[2] / "notebooks/09_the_right_temperature.md"
 def cells_of(result, world="digits"):
     frame = result.frame()
     return frame[(frame.what == "cell") & (frame.world == world)]
+
+
+@pytest.fixture(scope="module")
+def every_score():
+    """The cells as they are summarized, with all scores."""
+    run = Run("label_free", "quick", SEEDS_A_RUN * RUN_SEED, "cpu", (QUICK,))
+    return pd.DataFrame(_networks(run, QUICK))
 
 
 def test_every_network_meets_every_shift_once(label_free):
@@ -82,9 +89,9 @@ def test_a_cell_is_what_a_reader_computes_by_hand(label_free):
     assert row["paired_accuracy"] == pytest.approx(
         p[np.arange(298), answers].mean(), abs=1e-4
     )
-    assert row["accuracy"] == pytest.approx((answers == truth[judged]).mean(), abs=1e-5)
+    assert row["accuracy"] == pytest.approx((answers == truth[judged]).mean(), abs=1e-4)
     same = (answers == clean.argmax(1)).mean()
-    assert row["same_answers"] == pytest.approx(same, abs=1e-5)
+    assert row["same_answers"] == pytest.approx(same, abs=1e-4)
 
 
 def naive(statistic, scores, accuracy):
@@ -105,9 +112,8 @@ def naive(statistic, scores, accuracy):
     return np.mean(each)
 
 
-def test_statistics_are_those_of_naive_loops(label_free):
-    frame = label_free.frame()
-    cells = cells_of(label_free)
+def test_statistics_are_those_of_naive_loops(label_free, every_score):
+    frame, cells = label_free.frame(), every_score
     rows = frame[(frame.what == "summary") & (frame.world == "digits")]
     assert set(rows.statistic) == {"error", "sets", "networks", "regret"}
     for row in rows.itertuples():

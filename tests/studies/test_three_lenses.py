@@ -92,11 +92,11 @@ def test_foresight_rows(three_lenses, lensed):
 def test_no_score_sees_the_corruption_that_is_held_out(lensed):
     blind = replace(
         lensed,
-        agreements=lensed.agreements | {"blur": lensed.agreements["noise"]},
-        shifted_logits=lensed.shifted_logits | {"blur": lensed.shifted_logits["noise"]},
+        agreements=lensed.agreements | {"fog": lensed.agreements["noise"]},
+        shifted_logits=lensed.shifted_logits | {"fog": lensed.shifted_logits["noise"]},
     )
-    for name, values in blind.scores("blur").items():
-        assert torch.equal(values, lensed.scores("blur")[name])
+    for name, values in blind.scores("fog").items():
+        assert torch.equal(values, lensed.scores("fog")[name])
     assert not torch.equal(blind.domain(), lensed.domain())
 
 

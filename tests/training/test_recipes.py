@@ -8,10 +8,12 @@ from functools import partial
 import pytest
 import torch
 import typer
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from robustbook.datasets import load_dataset
+from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import checkpoint_entry, list_models, load_model, logits_of
+from robustbook.scores import accuracy
 from robustbook.training import RECIPES, LongTraining, adversarial_loss
 from robustbook.training import _retrain as training
 from robustbook.training.__main__ import main
@@ -186,9 +188,38 @@ def test_the_long_command_trains_its_architecture_and_cleans_up(
     entry = registry["checkpoints"]["cifar10-preact-adv-s0"]
     assert entry["dataset"] == "cifar10"
     assert entry["command"] == "python -m robustbook.training cifar10-adversarial"
-    assert entry["recipe"]["long"] == dataclasses.asdict(options)
+    said = dataclasses.asdict(options)
+    del said["whitened"], said["stored_as"]  # as they were before these options
+    assert entry["recipe"]["long"] == said
     model = load_model("cifar10-preact-adv-s0", directory=tmp_path)
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_a_whitened_network_is_stored_in_half_precision(tmp_path, monkeypatch):
+    recipe = RECIPES["cifar10-held-out"][0]
+    options = dataclasses.replace(recipe.long, held_out=500)
+    tiny = dataclasses.replace(
+        recipe, epochs=1, options=(("widths", [4]),), long=options, seeds=1
+    )
+    monkeypatch.setitem(RECIPES, "cifar10-held-out", (tiny,))
+    random = torch.Generator().manual_seed(0)
+    images = torch.rand(600, 3, 8, 8, generator=random).cumsum(3) / 8
+    data = Dataset(images, torch.arange(600) % 10, "cifar10", "train", 10)
+    monkeypatch.setattr(training, "load_dataset", lambda *_: data)
+    training.retrain("cifar10-held-out", output=tmp_path, progress=False)
+    weights = load_file(tmp_path / "cifar10-blocks-s0.safetensors")
+    kinds = {w.dtype for w in weights.values() if w.is_floating_point()}
+    assert kinds == {torch.float16}
+    model = load_model("cifar10-blocks-s0", directory=tmp_path)
+    entry = json.loads((tmp_path / "registry.json").read_text())["checkpoints"]
+    right = accuracy(logits_of(model, data.images), data.labels)
+    assert entry["cifar10-blocks-s0"]["test_accuracy"] == round(right, 6)
+    # The filters decorrelate the patches of the images that were trained on.
+    responses = model.whiten(images[:100]) - model.whiten.bias.reshape(-1, 1, 1)
+    columns = responses.transpose(0, 1).flatten(1)[:12]
+    covariance = torch.cov(columns)
+    apart = covariance - covariance.diag().diag()
+    assert float(apart.abs().max()) < 0.01 < float(covariance.diag().min())
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ FGSM, PGD and FMN run on foolbox, APGD and FAB on pyautoattack; both come with
 """
 
 from robustbook.attacks._apgd import apgd
+from robustbook.attacks._indicators import failure_indicators
 from robustbook.attacks._minimal import fab, fmn
 from robustbook.attacks._pgd import fgsm, pgd
 from robustbook.attacks._result import AttackResult, smallest
@@ -20,6 +21,7 @@ __all__ = [
     "AttackResult",
     "apgd",
     "fab",
+    "failure_indicators",
     "fgsm",
     "fmn",
     "pgd",

@@ -99,6 +99,10 @@ _ARRAY_PARTS: Final = {
 
 def read_cifar10(spec: DatasetSpec, split: str) -> Arrays:
     """Read a split of CIFAR-10 from the archive, or from pictures."""
+    if split == "held_out":
+        size = spec.split_sizes[split]
+        images, labels = read_cifar10(spec, "train")
+        return images[-size:], labels[-size:]
     folder = data_folder()
     if folder is not None and split != "test":
         place = folder / spec.name
@@ -189,7 +193,9 @@ def load_dataset(name: str, split: str) -> Dataset:
         13 writers are in both of its parts: new images, not new hands.
     split : str
         "train" or "test". CIFAR-10 has "test1000" too, the first 1000 test
-        images, which do not need the archive. The splits of "pacs" are its
+        images, which do not need the archive, and "held_out", the last 10 000 of
+        "train", which the networks `cifar10-blocks` and `cifar10-strided` have not
+        seen. The splits of "pacs" are its
         domains: "photo", "art_painting", "cartoon", "sketch". "imagenet-nips2017"
         has "test" and "test200", the first 200.
 

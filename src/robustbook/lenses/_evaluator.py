@@ -105,8 +105,8 @@ class Evaluator:
         elif shift == NOISE:
             images = self._noisy_images[rows]
         else:
-            severity = self.settings.severity
-            images = corrupt(self.images[rows], shift, severity=severity)
+            severity, seed = self.settings.severity, self.settings.seed
+            images = corrupt(self.images[rows], shift, severity=severity, seed=seed)
         logits = compute_logits(self.model, images, self.batch_size, self.device)
         check_shifted_logits(shift, logits, self.logits.shape[1])
         return {LOGITS: logits}

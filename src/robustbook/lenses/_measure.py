@@ -23,7 +23,6 @@ from robustbook._checks.images import check_images
 from robustbook._checks.models import Model, check_model, find_device
 from robustbook.agreement import posterior_agreement
 from robustbook.average_case import Robustness
-from robustbook.corruptions import CORRUPTIONS
 from robustbook.lenses import _evaluator, _result
 from robustbook.lenses._evaluator import LOGITS, Evaluator, Tensors
 from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes, Settings
@@ -48,7 +47,7 @@ def three_lenses(
     *,
     eps: float = defaults.EPS,
     sigma: float = defaults.SIGMA,
-    corruptions: tuple[str, ...] = CORRUPTIONS,
+    corruptions: tuple[str, ...] = _result.DEFAULT_CORRUPTIONS,
     severity: int = defaults.SEVERITY,
     attack_steps: int = defaults.ATTACK_STEPS,
     noise_samples: int = defaults.NOISE_SAMPLES,
@@ -81,8 +80,9 @@ def three_lenses(
         ℓ∞ radius of the attack, for pixels in [0, 1].
     sigma : float, default 0.1
         Standard deviation of the noise, for pixels in [0, 1]. Noise is not clipped.
-    corruptions : tuple of str, default all
-        Kinds of :func:`robustbook.corruptions.corrupt`.
+    corruptions : tuple of str
+        Kinds of :func:`robustbook.corruptions.corrupt`; by default "shot_noise",
+        "motion_blur", "fog", "contrast" and "pixelate", of its fifteen.
     severity : int, default 3
         Severity of the corruptions, 1 to 5.
     attack_steps : int, default 40
@@ -95,7 +95,8 @@ def three_lenses(
         Lenses to leave out: "agreement", "average-case", "margins". Commas separate
         several in one string.
     seed : int, default 0
-        Seed of the noise, of the start of the attack, and of the choice of images.
+        Seed of the noise, of the corruptions, of the start of the attack, and of the
+        choice of images.
     batch_size : int, default 256
         How many images are evaluated at once. It changes the result by rounding only.
     progress : bool, default True

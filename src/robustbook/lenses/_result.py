@@ -26,6 +26,8 @@ from robustbook.margins import Consistency, InputMargins, margin_consistency
 ADVERSARIAL, NOISE = "adversarial", "noise"
 CLEAN, AVERAGE_CASE = "clean", "average-case"
 LOGIT_MARGIN, INPUT_MARGIN = "logit margin", "input margin"
+#: The kinds of corruption that are measured by default, from all four families.
+DEFAULT_CORRUPTIONS: Final = "shot_noise", "motion_blur", "fog", "contrast", "pixelate"
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Settings:
     attack_steps: int = defaults.ATTACK_STEPS
     sigma: float = defaults.SIGMA
     noise_samples: int = defaults.NOISE_SAMPLES
-    corruptions: tuple[str, ...] = CORRUPTIONS
+    corruptions: tuple[str, ...] = DEFAULT_CORRUPTIONS
     severity: int = defaults.SEVERITY
     seed: int = 0
 

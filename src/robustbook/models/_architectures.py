@@ -78,6 +78,10 @@ def build_model(
           shortcuts of option A; `blocks` a stage;
         - "preact-resnet": normalizes before it convolves (He et al., ECCV 2016), quick
           on a processor; `widths` and `blocks` of the stages, `channels` (3);
+        - "block-cnn": as that of K. Jordan ("94% on CIFAR-10 in 3.29 seconds", 2024),
+          for 32x32 images: a 2x2 convolution, then blocks of two 3x3 convolutions of
+          these `widths`, normalized and followed by GELU, with a 2x2 maximum after the
+          first; `channels` (3);
         - "strided-cnn": four 3x3 convolutions, three of stride 2, for images of any
           size from 16 on; `channels` (3), `width` (16, a multiple of 4), and `norm`:
           "batch", or "group", which is the same in training and evaluation;
@@ -323,6 +327,27 @@ def _preact_resnet(
     )
 
 
+def _block_cnn(
+    *, widths: Sequence[int], channels: int = 3, num_classes: int = 10
+) -> nn.Sequential:
+    # Twice the numbers of a patch, so that whitening filters fit with both signs.
+    width = 8 * channels
+    layers: dict[str, nn.Module] = {"whiten": nn.Conv2d(channels, width, 2)}
+    layers["gelu"] = nn.GELU()
+    for number, out in enumerate(widths, start=1):
+        layers[f"block{number}"] = nn.Sequential(
+            _conv3(width, out), nn.MaxPool2d(2), nn.BatchNorm2d(out), nn.GELU(),
+            _conv3(out, out), nn.BatchNorm2d(out), nn.GELU(),
+        )  # fmt: skip
+        width = out
+    return _chain(
+        **layers,
+        maximum=nn.AdaptiveMaxPool2d(1),
+        flatten=nn.Flatten(),
+        linear=nn.Linear(width, num_classes),
+    )
+
+
 def _strided_cnn(
     *, channels: int = 3, width: int = 16, num_classes: int = 10, norm: str = "batch"
 ) -> nn.Sequential:
@@ -357,6 +382,7 @@ _ARCHITECTURES: Final[dict[str, Callable[..., nn.Module]]] = {
     "plain-resnet": _plain_resnet,
     "cifar-resnet": _cifar_resnet,
     "preact-resnet": _preact_resnet,
+    "block-cnn": _block_cnn,
     "strided-cnn": _strided_cnn,
     "resnet18": partial(_torchvision, "resnet18"),
     "resnet50": partial(_torchvision, "resnet50"),

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 from robustbook import _store
@@ -136,7 +137,11 @@ def load_checkpoint(name: str, *, directory: Path | str | None = None) -> nn.Mod
 
 
 def save_checkpoint(
-    model: nn.Module, path: Path, *, description: Mapping[str, Any]
+    model: nn.Module,
+    path: Path,
+    *,
+    description: Mapping[str, Any],
+    dtype: str = "float32",
 ) -> str:
     """Write a model to a safetensors file, and return the sha256 of that.
 
@@ -145,7 +150,11 @@ def save_checkpoint(
     """
     from safetensors.torch import save_file
 
-    state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
+    kind = getattr(torch, dtype)
+    state = {}
+    for name, value in model.state_dict().items():
+        stored = value.to(kind) if value.is_floating_point() else value
+        state[name] = stored.detach().cpu().contiguous()
     # One metadata key: safetensors writes several in no fixed order.
     metadata = {"robustbook": json.dumps(dict(description), sort_keys=True)}
     save_file(state, path, metadata=metadata)

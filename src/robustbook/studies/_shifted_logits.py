@@ -68,4 +68,4 @@ def _shifted(
     if kind == "noise":
         draws = torch.Generator().manual_seed(seed)
         return (images + size * torch.randn(images.shape, generator=draws)).clamp(0, 1)
-    return corrupt(images, kind, severity=int(size))
+    return corrupt(images, kind, severity=int(size), seed=seed)

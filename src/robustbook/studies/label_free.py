@@ -135,6 +135,16 @@ SETTINGS: Final = {
             ],
             shifts=shifts_of((0.05, 0.1, 0.2), (3, 5), (2 / 255, 4 / 255, 8 / 255)),
         ),
+        # Networks and images that no earlier comparison has seen.
+        WorldSetting(
+            world="CIFAR-10 held out", dataset="cifar10", split="held_out", source=500,
+            judged=500,
+            models=[
+                *_seeds("cifar10-blocks", 2, ("",)), "cifar10-blocks-adv-s0",
+                *_seeds("cifar10-strided", 2, _PENALTIES[:4]), "cifar10-strided-adv-s0",
+            ],
+            shifts=shifts_of((0.05, 0.1, 0.2), (3, 5), (2 / 255, 4 / 255, 8 / 255)),
+        ),
         WorldSetting(
             world="ImageNet", dataset="imagenet-nips2017", split="test200", source=100,
             judged=100, models=["imagenet:efficientnet-lite0"],
@@ -174,13 +184,16 @@ SETTINGS: Final = {
 def rows(run: Run[Any]) -> Iterator[Row]:
     """Score networks under shifts, and summarize each score for each question.
 
-    Rows told apart by ``what``. "cell": a ``network`` of a ``world`` under a ``shift``,
-    its ``accuracy``, what :func:`robustbook.label_free.score_pairs` returns, the
+    The scores are those of :func:`robustbook.label_free.score_pairs`, the
     generalization disagreement with another seed of the network (by answers, and
     ``hellinger``), agreement on the line, where all networks see the same images, and
-    the disagreement bound; null where a score needs what is missing. Worlds of small
-    trainings have a summary only: their networks are candidates (learner, rate, epoch;
-    width, penalty; number of texts), their shifts problems (a target and a seed).
+    the disagreement bound; a score that needs what is missing is left out.
+
+    Rows told apart by ``what``. "cell": a ``network`` of a ``world`` under a ``shift``,
+    its ``accuracy`` and the scores that the chapter shows, to four digits. Worlds of
+    small trainings have a summary only: their networks are candidates (learner, rate,
+    epoch; width, penalty; number of texts), their shifts problems (a target and a
+    seed).
     In "heads" (digits of three collections), "PACS" and "reviews" the two sides of a
     pair are not the same input; the groups are ways to pair, "without pairs", and "same
     text", reviews that are themselves cut or edited.
@@ -204,12 +217,24 @@ def rows(run: Run[Any]) -> Iterator[Row]:
         if isinstance(setting, WorldSetting):
             found = cells[setting.world]
             yield from with_keys(
-                {"world": setting.world}, ({"what": "cell", **r} for r in found)
+                {"world": setting.world}, ({"what": "cell", **_shown(r)} for r in found)
             )
     for world, found in cells.items():
         unlike = world in _UNLIKE
         summary = run.rows("summary of scores", summarize, found, unlike, code=__name__)
         yield from with_keys({"world": world}, summary)
+
+
+#: What is stored of a cell; the summaries are of all scores.
+_SHOWN: Final = (
+    *("network", "group", "shift", "accuracy", "beta", "paired_accuracy"),
+    *("same_answers", "confidence", "agreement_on_the_line"),
+)
+
+
+def _shown(cell: Row) -> Row:
+    values = ((name, cell[name]) for name in _SHOWN)
+    return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values}
 
 
 def _networks(run: Run[Any], setting: WorldSetting) -> list[Row]:

@@ -154,13 +154,13 @@ def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
 
     view: Any = shift
     model = small_network(64, 10, hidden=64, seed=seed)
-    unseen: Any = partial(corrupt, kind="rotation", severity=3)
+    unseen: Any = partial(corrupt, kind="elastic_transform", severity=1)
     if setting.view == "attack":
         view, unseen = AttackedView(eps=setting.size, steps=5), noisy
     elif setting.view == "photographs":
         options = {"width": 8, "norm": "group"}
         model = build_model("strided-cnn", seed=seed, options=options)
-        unseen = partial(corrupt, kind="blur", severity=2)
+        unseen = partial(corrupt, kind="defocus_blur", severity=3)
     split = "test1000" if "cifar" in setting.dataset else "test"
     train, test = (_loaded(setting.dataset, part) for part in ("train", split))
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
@@ -217,7 +217,8 @@ def _feature_domains(name: str) -> tuple[Dataset, ...]:
             Dataset(x[:, :, None, None], y, name, "features", 7) for x, y in seen
         )
     data = load_dataset(name, "train")
-    images = data.images, 1 - data.images, corrupt(data.images, "rotation")
+    warped = corrupt(data.images, "elastic_transform", severity=1)
+    images = data.images, 1 - data.images, warped
     return tuple(
         Dataset(x.flatten(1)[:, :, None, None], data.labels, name, "features", 10)
         for x in images

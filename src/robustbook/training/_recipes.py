@@ -33,9 +33,14 @@ class LongTraining:
         Pixels by which an image is shifted at most; 0 for none, and no mirroring.
     held_out : int
         Images at the end of the training set on which accuracy is only measured.
+    whitened : bool
+        Whether the first convolution, a "whiten" of :func:`build_model`, is set from
+        the training images and then kept.
+    stored_as : str
+        Type of the stored weights: "float16" halves the file.
     """
 
-    step_size: float
+    step_size: float = 0.0
     momentum: float = 0.9
     weight_decay: float = 5e-4
     warm_up: float = 1.0
@@ -43,6 +48,8 @@ class LongTraining:
     averaging: float = 0.998
     padding: int = 4
     held_out: int = 200
+    whitened: bool = False
+    stored_as: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -100,11 +107,19 @@ class Recipe:
         always = {"model", "arch", "epochs", "lr", "noise_std"}
         elsewhere = {"options", "seeds"}  # in the checkpoint itself
         plain = asdict(Recipe(self.model, self.arch, self.epochs, self.lr))
-        return {
+        fields = {
             name: value
             for name, value in asdict(self).items()
             if name in always or (name not in elsewhere and value != plain[name])
         }
+        if self.long is not None:
+            usual = asdict(LongTraining())
+            fields["long"] = {
+                name: value
+                for name, value in asdict(self.long).items()
+                if name not in ("whitened", "stored_as") or value != usual[name]
+            }
+        return fields
 
 
 def _convolutions(channels: int, size: int) -> tuple[tuple[str, Any], ...]:
@@ -141,6 +156,45 @@ _COLOR: Final = Recipe(
     "cifar10-cnn", "conv-net", 6, 0.003, batch_size=128, options=_convolutions(3, 32)
 )
 
+_BLOCKS: Final = Recipe(
+    "cifar10-blocks",
+    "block-cnn",
+    epochs=15,
+    lr=0.2,
+    batch_size=250,
+    options=(("widths", [64, 160, 192]),),
+    long=LongTraining(
+        warm_up=3.0,
+        cool_down=0.8,
+        averaging=0.995,
+        held_out=10_000,
+        whitened=True,
+        stored_as="float16",
+    ),
+)
+_STRIDED: Final = replace(
+    _BLOCKS,
+    model="cifar10-strided",
+    arch="strided-cnn",
+    epochs=8,
+    options=(("width", 24),),
+    long=replace(_BLOCKS.long, whitened=False),
+)
+
+
+def _robust(plain: Recipe, *, epochs: int) -> Recipe:
+    """Adversarial training of two steps, at the bound of the literature."""
+    return replace(
+        plain,
+        model=f"{plain.model}-adv",
+        epochs=epochs,
+        adversarial_eps=8 / 255,
+        adversarial_steps=2,
+        seeds=1,
+        long=replace(plain.long, step_size=6 / 255),
+    )
+
+
 #: Recipes by NAME, for ``python -m robustbook.training NAME``.
 RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
     "digits": (
@@ -164,5 +218,15 @@ RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
             options=(("widths", [48, 96, 128]), ("blocks", [1, 1, 1])),
             long=LongTraining(step_size=7 / 255), seeds=1,
         ),
+    ),
+    # Trained on 40 000 images: the others of the training set are a test set.
+    "cifar10-held-out": (
+        _BLOCKS,
+        replace(
+            _BLOCKS, model="cifar10-blocks-grad1e-2", gradient_penalty=1e-2, seeds=1
+        ),
+        _robust(_BLOCKS, epochs=28),
+        *_family(_STRIDED)[:4],
+        _robust(_STRIDED, epochs=8),
     ),
 }  # fmt: skip

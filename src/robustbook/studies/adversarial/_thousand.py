@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from robustbook.attacks import apgd
-from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.training import add_gaussian_noise
@@ -26,13 +25,11 @@ Shift = tuple[str, float, int]
 def shifted_logits(
     network: nn.Module, shift: Shift, part: Dataset, seed: int
 ) -> npt.NDArray[np.float32]:
-    """Return the logits of pictures: under attack, in noise, corrupted or clean."""
+    """Return the logits of pictures: under attack, in noise or clean."""
     (kind, size, steps), images = shift, part.images
     if kind == "noise":
         generator = torch.Generator().manual_seed(seed)
         images = add_gaussian_noise(images, size, generator=generator)
-    elif kind in CORRUPTIONS:
-        images = corrupt(images, kind, severity=int(size))
     elif kind != "none":
         aim: Any = getattr(network, "surrogate", network)
         images = apgd(

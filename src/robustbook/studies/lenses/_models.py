@@ -166,7 +166,7 @@ def measure_model(
     noisy = data.images + setting.sigma * torch.from_numpy(drawn).float()
     shifted = {"adversarial": attacked.shifted_logits, "noise": logits_of(model, noisy)}
     for kind in CORRUPTIONS:
-        corrupted = corrupt(data.images, kind, severity=setting.severity)
+        corrupted = corrupt(data.images, kind, severity=setting.severity, seed=seed)
         shifted[kind] = logits_of(model, corrupted)
     survival = partial(_survival, run, name, data, setting.noise_samples)
     fits = {

@@ -156,7 +156,8 @@ def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
 
     def corrupted() -> None:
         for kind in CORRUPTIONS:
-            logits_of(counted, corrupt(images, kind, severity=setting.severity))
+            how = {"severity": setting.severity, "seed": seed}
+            logits_of(counted, corrupt(images, kind, **how))
 
     tried: dict[str, Callable[[], Any]] = {
         "logit_margin": lambda: logit_margin(logits_of(counted, images)),

@@ -1,0 +1,153 @@
+"""Indicators of attack failure: why a gradient attack left some images right."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from robustbook import _defaults as defaults
+from robustbook._checks.arguments import check_bound, check_count
+from robustbook._checks.models import Model, check_model
+from robustbook.attacks.engine import ArrayLike, Batch, Classifier, Settings, run_attack
+
+#: Random points that test whether the loss is stable, within this share of eps.
+_POINTS: Final = 8
+_NEARBY: Final = 0.1
+#: A loss that changes by more than this share from point to point is unstable.
+_UNSTABLE: Final = 0.1
+#: The loss still rises if the last tenth of the steps adds more than this share.
+_RISING: Final = 0.01
+
+_NAMES: Final = ("unavailable", "unstable", "silent", "incomplete", "transfer")
+
+
+def failure_indicators(
+    model: Model,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    eps: float,
+    steps: int = defaults.ATTACK_STEPS,
+    surrogate: Model | None = None,
+    batch_size: int = 256,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+) -> dict[str, Tensor]:
+    """Attack with PGD, and name what may explain each image that it leaves right.
+
+    A small robust share of images that carry an indicator is no evidence against the
+    attack; a large one says that robust accuracy was overestimated, and by which cure:
+    a surrogate with a gradient, another loss, more steps, the best point of the path.
+
+    Source: M. Pintor et al., "Indicators of attack failure", NeurIPS 2022, with
+    thresholds of this package; Chapter 10.
+
+    Parameters
+    ----------
+    model, images, labels, eps, steps, batch_size, seed, device
+        As for :func:`pgd`, in ℓ∞.
+    surrogate : callable, optional
+        The network whose gradient is followed; by default the model itself.
+
+    Returns
+    -------
+    dict of str to Tensor, each of shape (N,), bool
+        "failed": the model is right in the end. Among these images:
+
+        - "unavailable": the gradient at the clean image is exactly zero;
+        - "unstable": within eps / 10 the loss changes by more than a tenth of itself;
+        - "silent": the model was wrong at an earlier point of the path;
+        - "incomplete": the last tenth of the steps adds more than 1 % of the rise of
+          the loss;
+        - "transfer": the surrogate is wrong in the end, the model is not;
+        - "unconstrained": the attack fails with eps = 1, too.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`pgd`.
+
+    Examples
+    --------
+    >>> from robustbook.models import load_model
+    >>> model = load_model("digits-linear")
+    >>> images = torch.full((1, 1, 8, 8), 0.5)
+    >>> loud = failure_indicators(lambda x: 1e4 * model(x), images, eps=0.01)
+    >>> {name: bool(found) for name, found in loud.items() if found}
+    {'failed': True, 'unavailable': True}
+    """
+    check_bound("eps", eps)
+    check_count("steps", steps)
+    if surrogate is not None:
+        check_model(surrogate)
+    settings: dict[str, Any] = {
+        "attack": "indicators", "norm": "linf", "batch_size": batch_size,
+        "seed": seed, "progress": False, "device": device,
+    }  # fmt: skip
+    notes: list[tuple[Tensor, dict[str, Tensor]]] = []
+
+    def perturb(batch: Batch) -> Tensor:
+        last, found = _follow(batch, surrogate, eps, steps)
+        notes.append((batch.indices, found))
+        return last
+
+    result = run_attack(perturb, model, images, labels, Settings(**settings))
+    masks = {
+        name: torch.zeros(len(result.success), dtype=torch.bool) for name in _NAMES
+    }
+    for indices, found in notes:
+        for name, mask in found.items():
+            masks[name][indices.cpu()] = mask.cpu()
+
+    def everywhere(batch: Batch) -> Tensor:
+        return _follow(batch, surrogate, 1.0, steps)[0]
+
+    free = run_attack(everywhere, model, images, labels, Settings(**settings))
+    masks["unconstrained"] = ~free.success.cpu()
+    failed = ~result.success.cpu()
+    return {"failed": failed, **{name: m & failed for name, m in masks.items()}}
+
+
+def _follow(
+    batch: Batch, surrogate: Model | None, eps: float, steps: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Run PGD on a batch; return its last images and what was seen on the way."""
+    source = batch.model
+    if surrogate is not None:
+        source = Classifier(surrogate, batch.images.dtype)
+
+    def losses(model: Classifier, images: Tensor) -> Tensor:
+        return functional.cross_entropy(model(images), batch.labels, reduction="none")
+
+    def gradient(images: Tensor) -> Tensor:
+        inner = images.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(losses(source, inner).sum(), inner)
+        return slope
+
+    clean = batch.images
+    unavailable = (gradient(clean) == 0).flatten(1).all(1)
+    before = losses(batch.model, clean)
+    changes = torch.zeros_like(before)
+    for point in range(_POINTS):
+        nearby = clean + _NEARBY * eps * batch.random_points("linf", point + 1)
+        changes += (losses(batch.model, nearby.clamp(0, 1)) - before).abs() / _POINTS
+    low, high = (clean - eps).clamp(min=0), (clean + eps).clamp(max=1)
+    moved = torch.clamp(clean + eps * batch.random_points("linf"), low, high)
+    best = [losses(batch.model, moved)]
+    silent = torch.zeros_like(unavailable)
+    for _ in range(steps):
+        silent |= batch.fools(moved)
+        step = 2.5 * eps / steps * gradient(moved).sign()
+        moved = torch.clamp(moved + step, low, high)
+        best.append(torch.maximum(best[-1], losses(batch.model, moved)))
+    late = best[-1] - best[-1 - max(1, steps // 10)]
+    return moved, {
+        "unavailable": unavailable,
+        "unstable": changes > _UNSTABLE * before,
+        "silent": silent,
+        "incomplete": late > _RISING * (best[-1] - best[0]),
+        "transfer": source(moved).argmax(1) != batch.labels,
+    }

@@ -1,0 +1,127 @@
+"""Networks on test images and on training images that they have not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from torch import Tensor, nn
+
+from robustbook.attacks import apgd
+from robustbook.average_case import monte_carlo
+from robustbook.datasets import Dataset, load_dataset
+from robustbook.models import logits_of
+from robustbook.studies._statistics import mean_row
+from robustbook.studies.margins.columns import exact_share
+from robustbook.studies.run import Row, Run, Setting, decimals
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutSetting(Setting):
+    """Networks, the larger sample beside the usual one, noise, and attacks."""
+
+    #: The split of other images, and how many of them meet noise.
+    other: str
+    noisy: int
+    sigmas: tuple[float, ...]
+    draws: int
+    #: Networks that are attacked, each on this number of the usual images.
+    attacked: dict[str, int] = field(default_factory=dict)
+    eps: float
+    steps: int
+
+
+_STRIDED: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2")
+SETTINGS: Final = {
+    "quick": (
+        HeldOutSetting(
+            dataset="digits", other="train", models=("digits-cnn-adv-s0",), noisy=50,
+            sigmas=(0.1,), draws=20, attacked={"digits-cnn-adv-s0": 60}, eps=0.1,
+            steps=8,
+        ),
+    ),
+    "full": (
+        HeldOutSetting(
+            dataset="cifar10", split="test1000", other="held_out",
+            models=(
+                *(f"cifar10-strided{kind}-s{k}" for kind in _STRIDED for k in (0, 1)),
+                "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-s1",
+                "cifar10-blocks-adv-s0",
+            ),
+            noisy=1000, sigmas=(0.05, 0.1), draws=10,
+            attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 500},
+            eps=8 / 255, steps=100,
+        ),
+    ),
+}  # fmt: skip
+
+
+def measure(run: Run[HeldOutSetting], model: str) -> Iterator[Row]:
+    """Measure a network on both samples.
+
+    ``what="accuracy"``: the ``accuracy`` on the ``images`` of a ``split``, with its
+    exact 95 % interval. ``what="difference"``: the usual sample minus the other one, in
+    ``difference``. ``what="survival"``: the probability that an answer survives noise
+    of ``sigma``, mean over images of the other sample. ``what="attack"``: the share of
+    the first ``images`` of the usual sample that stays right under two attacks, one
+    after the other, APGD on the cross-entropy and targeted APGD, with ``steps`` steps
+    and with half of them. That is AutoAttack without FAB and Square, which hardly ever
+    add to these two on such networks.
+    """
+    setting, network = run.setting, run.model(model)
+    keys = {"dataset": setting.dataset, "model": model}
+    samples = {
+        setting.split: run.data,
+        setting.other: load_dataset(setting.dataset, setting.other),
+    }
+    right = {name: _right(network, data) for name, data in samples.items()}
+    for split, mask in right.items():
+        share = exact_share("accuracy", mask)
+        yield {"what": "accuracy", **keys, "split": split, "images": len(mask), **share}
+    gap, error = 0.0, 0.0
+    for sign, mask in zip((1, -1), right.values(), strict=True):
+        share = float(mask.double().mean())
+        gap, error = gap + sign * share, error + share * (1 - share) / len(mask)
+    yield {
+        "what": "difference", **keys, "difference": decimals(gap),
+        "difference_low": decimals(gap - 1.96 * error**0.5),
+        "difference_high": decimals(gap + 1.96 * error**0.5),
+    }  # fmt: skip
+    images = samples[setting.other].images[: setting.noisy]
+    kept = monte_carlo(
+        network, images, setting.sigmas, samples=setting.draws, seed=run.seed
+    )
+    for sigma, values in zip(setting.sigmas, kept.probability, strict=True):
+        share = mean_row("survival", values.cpu())
+        yield {"what": "survival", **keys, "sigma": sigma, **share}
+    if model in setting.attacked:
+        data = run.data.subset(range(setting.attacked[model]))
+        for steps in (setting.steps // 2, setting.steps):
+            mask = _robust(network, data, setting.eps, steps, run.seed)
+            yield {
+                "what": "attack", **keys, "images": len(data), "eps": setting.eps,
+                "steps": steps, **exact_share("accuracy", mask),
+            }  # fmt: skip
+
+
+def _right(network: nn.Module, data: Dataset) -> Tensor:
+    answers = logits_of(network, data.images).argmax(1)
+    return answers.cpu() == data.labels
+
+
+def _robust(
+    network: nn.Module, data: Dataset, eps: float, steps: int, seed: int
+) -> Tensor:
+    """Which images stay right under both attacks, the second on what is left."""
+    left = _right(network, data)
+    for loss in ("ce", "targeted"):
+        rows = left.nonzero()[:, 0]
+        if len(rows):
+            batch = data.images[rows], data.labels[rows]
+            found = apgd(
+                network, *batch, eps=eps, loss=loss, steps=steps, seed=seed,
+                progress=False,
+            )  # fmt: skip
+            left[rows] = ~found.success.cpu()
+    return left

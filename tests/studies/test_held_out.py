@@ -1,0 +1,45 @@
+"""The rows of a network on two samples, against direct counts."""
+
+import pytest
+import torch
+
+from robustbook.attacks import apgd
+from robustbook.datasets import load_dataset
+from robustbook.models import load_model, logits_of
+from robustbook.studies.lenses import held_out as study
+
+(SETTING,) = study.SETTINGS["quick"]
+NAME = "digits-cnn-adv-s0"
+
+
+def test_accuracies_are_those_of_the_two_samples(held_out):
+    model, shares = load_model(NAME), []
+    for split in ("test", "train"):
+        data = load_dataset("digits", split)
+        right = logits_of(model, data.images).argmax(1) == data.labels
+        row = held_out.row(what="accuracy", split=split)
+        assert row["images"] == len(data)
+        assert row["accuracy"] == pytest.approx(float(right.double().mean()))
+        assert row["accuracy_low"] < row["accuracy"] < row["accuracy_high"]
+        shares.append(row["accuracy"])
+    gap = held_out.row(what="difference")
+    assert gap["difference"] == pytest.approx(shares[0] - shares[1], abs=1e-6)
+    assert gap["difference_low"] < gap["difference"] < gap["difference_high"]
+
+
+def test_each_attack_takes_from_what_the_other_left(held_out):
+    model, data = load_model(NAME), load_dataset("digits", "test").subset(range(60))
+    left = torch.ones(60, dtype=torch.bool)
+    for loss in ("ce", "targeted"):
+        found = apgd(
+            model, data.images, data.labels, eps=0.1, loss=loss, steps=8, progress=False
+        )
+        left &= ~found.success
+    rows = held_out.select(what="attack")
+    assert [row["steps"] for row in rows] == [4, 8]
+    # Images meet other random starts where fewer are attacked at once.
+    assert rows[1]["accuracy"] == pytest.approx(float(left.double().mean()), abs=0.04)
+    assert rows[1]["accuracy"] <= rows[0]["accuracy"] + 0.02
+    survived = held_out.row(what="survival")
+    assert 0.8 < survived["survival"] <= 1
+    assert survived["sigma"] == SETTING.sigmas[0]
