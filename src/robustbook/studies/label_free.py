@@ -140,7 +140,7 @@ SETTINGS: Final = {
             world="CIFAR-10 held out", dataset="cifar10", split="held_out", source=500,
             judged=500,
             models=[
-                *_seeds("cifar10-blocks", 2, ("",)), "cifar10-blocks-adv-s0",
+                "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
                 *_seeds("cifar10-strided", 2, _PENALTIES[:4]), "cifar10-strided-adv-s0",
             ],
             shifts=shifts_of((0.05, 0.1, 0.2), (3, 5), (2 / 255, 4 / 255, 8 / 255)),

@@ -56,7 +56,6 @@ cnn-grad1e-1            | sky       | D | CNN, λ = 0.1
 cnn-grad1               | sky       | D | CNN, λ = 1
 blocks                  | blue      | o | block CNN
 blocks-adv              | black     | v | block CNN, PGD
-blocks-grad1e-2         | sky       | D | block CNN, λ = 0.01
 strided                 | orange    | s | strided CNN
 strided-adv             | green     | ^ | strided CNN, PGD
 strided-grad1e-4        | sky       | D | strided CNN, λ = 0.0001

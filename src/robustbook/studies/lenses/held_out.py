@@ -46,8 +46,7 @@ SETTINGS: Final = {
             dataset="cifar10", split="test1000", other="held_out",
             models=(
                 *(f"cifar10-strided{kind}-s{k}" for kind in _STRIDED for k in (0, 1)),
-                "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-s1",
-                "cifar10-blocks-adv-s0",
+                "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
             ),
             noisy=1000, sigmas=(0.05, 0.1), draws=10,
             attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 500},
