@@ -6,7 +6,7 @@ chord/tangent
     C lies under its chord, D over its tangents at both ends, so J lies under the
     minimum of two straight lines.
 curvature
-    The power sums are monotone in beta, so their values at the two ends bound
+    Means and power sums are monotone in beta, so their values at the two ends bound
     the curvature of J by some M on the whole interval. Then J lies under the minimum
     of two parabolas. Where M < 0 it is proven concave, and the bound is tight to the
     third order in the width.
@@ -120,30 +120,34 @@ def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> fl
     """Upper bound on the curvature of J over the interval, by monotone power sums."""
     assert left.columns is not None
     assert right.columns is not None
-    size, total = kernel.totals(*spread_bounds(left.columns, right.columns))
+    fall = (left.columns[0] - right.columns[0]).exp_()
+    size, total = kernel.totals(*spread_bounds(fall, left.columns, right.columns))
     return (total + 8.0 * kernel.relative_error * size) / kernel.num_samples
 
 
-def spread_bounds(columns: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
+def spread_bounds(
+    fall: Tensor, columns: Tensor, later: Tensor
+) -> tuple[Tensor, Tensor]:
     """Bounds on moments of each sample between two inverse temperatures.
 
-    Columns are logarithms of power sums S_0 and means of x and x^2 under the weights;
-    the zeroth and second power sum fall in beta and the first rises, so each is bounded
-    by its value at one end. Returns a size, by which rounding is bounded as no number
-    here is larger: the largest mean square of the sum of all views plus those of the
-    views at the left end. And returns the largest variance of the sum of all views
-    minus the least variances of the views.
+    `fall` is the power sum S_0 at the first over that at the second; rows 1 and 2 of
+    the columns are means of x and x^2 under the weights. As all x are at most 0, the
+    mean of x rises in beta, while that of x^2 falls, and so does S_0 times the
+    variance, whose derivative is S_0 E[(x - E x)^2 x]: each is bounded by its value at
+    one end. Returns a size, by which rounding is bounded as no number here is larger;
+    and the largest variance of the sum of all views minus the least variances of the
+    views.
     """
-    logs, means, squares = columns
-    later_logs, later_means, later_squares = later
-    # S_0 at the left end over S_0 at the right one.
-    fall = (logs - later_logs).exp_()
-    highest = squares[..., -1, :] * fall[..., -1, :]
-    spread = highest - (later_means[..., -1, :] / fall[..., -1, :]).square_()
-    fall = fall[..., :-1, :]
-    means = (means[..., :-1, :] * fall).square_()
-    spread -= (later_squares[..., :-1, :] / fall - means).clamp_min_(0.0).sum(-2)
-    return highest + squares[..., :-1, :].sum(-2), spread
+    squares, later_squares = columns[2], later[2]
+    means, later_means = columns[1].square(), later[1].square()
+    size = squares[..., -1, :] * fall[..., -1, :] + squares[..., :-1, :].sum(-2)
+    spread = torch.minimum(
+        (squares - means)[..., -1, :] * fall[..., -1, :],
+        squares[..., -1, :] - later_means[..., -1, :],
+    )
+    least = ((later_squares - later_means) / fall)[..., :-1, :]
+    other = (later_squares - means)[..., :-1, :]
+    return size, spread - torch.maximum(least, other).clamp_min_(0.0).sum(-2)
 
 
 def tail_bound(kernel: Kernel, last: Evaluation) -> float:

@@ -125,7 +125,8 @@ class Interval:
         high = right.beta
         if low == 0.0:
             return high / FIRST_GROWTH, math.inf
-        if self.peaked and high <= WIDE * low:
+        known = math.isfinite(left.curvature + right.curvature)
+        if self.peaked and known and high <= WIDE * low:
             top = _interpolated_top(left, right)
             stride = min(math.log(top / low), math.log(high / top))
             near = left if top - low < high - top else right

@@ -147,11 +147,13 @@ class Kernel(Problem):
         columns: bool = True,
         moments: bool = False,
         samples: bool = True,
+        curved: bool = True,
     ) -> list[Evaluation]:
         """The same at several inverse temperatures in one pass.
 
         With `columns` those of each sample are kept, or with `samples` only what each
-        contributes; with `moments` those of all together.
+        contributes; with `moments` those of all together. Without `curved` there is no
+        curvature, nor what needs it.
         """
         if not betas:
             return []
@@ -170,7 +172,7 @@ class Kernel(Problem):
             numbers, place = [], rows if columns else slice(rows.stop - rows.start)
             for beta, table, values in zip(betas, sums, per_sample, strict=True):
                 part = table[..., place]
-                self.power_sums(x, self._exponential(rows, x, beta), part)
+                self._exponential_sums(rows, x, beta, part[: 2 + curved])
                 numbers.append(self._totals(rows, part))
                 if len(values):
                     values[rows] = self._contributions(beta, rows, part)
@@ -183,6 +185,8 @@ class Kernel(Problem):
         points = []
         for place, beta in enumerate(betas):
             point = self.evaluation(beta, numbers[len(how) * place :])
+            if not curved:
+                point.curvature = math.nan
             if moments:
                 rest = numbers[len(how) * place + len(self.how) :]
                 point.moments = self._moments(rest[: len(MOMENTS)])
@@ -242,20 +246,24 @@ class Kernel(Problem):
         rows = self.row_terms + 16 + 2 * self.num_views
         return self.relative_error + UNIT_ROUNDOFF * rows * (1.0 + self.cap + size)
 
-    def _exponential(self, rows: slice, x: Tensor, beta: float) -> Tensor:
-        """exp(beta x) of each view and, weighted, of the sum of all."""
+    def _exponential_sums(
+        self, rows: slice, x: Tensor, beta: float, sums: Tensor
+    ) -> None:
+        """Fill power sums under exp(beta x), of the sum of all views weighted."""
         out = self.room(1, x.shape[1])
-        if self.labels is None and self.deepest * beta <= self.largest_exponent:
+        product = self.labels is None and self.deepest * beta <= self.largest_exponent
+        if product:
             # The exponential of a sum is a product, which does not underflow here.
             torch.mul(x[:-1], beta, out=out[:-1]).exp_()
             torch.mul(out[0], out[1], out=out[-1])
             for other in out[2:-1]:
                 out[-1].mul_(other)
-            out[-1].mul_((self.depths[rows] * beta).exp_()[:, None])
         else:
             torch.mul(x, beta, out=out).exp_()
         self.weigh(out[-1], rows)
-        return out
+        self.power_sums(x, out, sums)
+        if product:
+            sums[:, -1].mul_((self.depths[rows] * beta).exp_())
 
     def to_columns(self, rows: slice, sums: Tensor) -> None:
         """Turn power sums (3, ..., m + 1, n) into logarithms and means."""

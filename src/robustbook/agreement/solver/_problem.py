@@ -48,8 +48,10 @@ LARGEST_LOG_WEIGHT = 60.0
 STREAMED_BATCH = 6
 #: About so many entries, and at least so many samples, make a smaller problem whose
 #: solution says where to evaluate a large one.
-SAMPLE_ENTRIES = 2**14
+SAMPLE_ENTRIES = 2**12
 SAMPLE_ROWS = 256
+#: A median of at least so many samples, or of all.
+MEDIAN_ROWS = 2**12
 
 
 class Problem:
@@ -231,7 +233,8 @@ class Problem:
         #: J at infinity, per sample; None where the supremum is not there.
         self.limit = self.limits if self.depth == 0.0 else None
         distances = -self.sums[1, :-1].sum(0)
-        typical = median(distances[distances > 0.0], self.shards)
+        some = distances[:: 1 + len(distances) // MEDIAN_ROWS]
+        typical = median(some[some > 0.0], self.shards)
         #: Mean distance of a logit from the largest, in a typical sample: a first
         #: guess of where things happen.
         self.scale = typical / self.num_classes or 1.0
@@ -280,7 +283,10 @@ class Problem:
     def _shift(self, chunk: Sequence[Tensor], tops: Tensor, x: Tensor) -> None:
         """Fill x with the views of a chunk, of largest logit 0, and with their sum."""
         for place, view in enumerate(chunk):
-            x[place].copy_(view).sub_(tops[place, :, None])
+            if view.dtype == x.dtype:
+                torch.sub(view, tops[place, :, None], out=x[place])
+            else:
+                x[place].copy_(view).sub_(tops[place, :, None])
         if len(chunk) == 1:
             x[1] = x[0]
             return

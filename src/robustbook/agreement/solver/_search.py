@@ -32,7 +32,7 @@ from robustbook.agreement.solver._intervals import (
     Step,
 )
 from robustbook.agreement.solver._kernel import Evaluation, Kernel
-from robustbook.agreement.solver._survey import concave_run, places, survey
+from robustbook.agreement.solver._survey import concave_run, plan, summit, survey
 
 #: Evaluations after which the search gives up and says what is still open: all of
 #: them, and those in which the gap did not fall by a tenth.
@@ -45,6 +45,8 @@ MOST_IN_VAIN = 500
 PATIENCE = 10
 #: A kernel whose subsample takes more evaluations is too flat for a survey.
 MOST_SURVEYED = 24
+#: Evaluations at the maximum that a survey shows.
+MOST_TOPS = 2
 
 
 class _Search:
@@ -113,10 +115,9 @@ class _Search:
         kernel, points, curvatures = self.kernel, [self.kernel.start], [math.inf]
         self.count = 1
         self._keep(points)
-        if kernel.surveyed and (solution := self._solve_subsample()):
-            step, multiples = places(solution)
-            self.count += len(multiples)
-            rough, between = survey(kernel, step, multiples)
+        if kernel.surveyed and (chosen := self._plan()):
+            self.count += len(chosen[1])
+            rough, between = survey(kernel, *chosen)
             points, curvatures = [*points, *rough], [math.inf, *between, math.inf]
         elif self.batch > 1:
             outward = [1.0, FIRST_GROWTH, FIRST_GROWTH**2]
@@ -128,13 +129,14 @@ class _Search:
         if points[-1].rough:
             self._refine(points, curvatures)
 
-    def _solve_subsample(self) -> SearchTrace | None:
+    def _plan(self) -> tuple[float, list[int], slice] | None:
         """Solve for every s-th sample; None where that does not say where to look."""
         # A few samples alone may be too similar to set the scale.
         with contextlib.suppress(CertificateError, ValueError):
-            trace = maximize(self.kernel.of_subsample(), self.tol)
+            kernel = self.kernel.of_subsample()
+            trace = maximize(kernel, self.tol)
             if 0.0 < trace.beta < math.inf and len(trace.steps) <= MOST_SURVEYED:
-                return trace
+                return plan(kernel, trace)
         return None
 
     def _push_all(
@@ -155,17 +157,19 @@ class _Search:
         items = list(itertools.starmap(Interval, itertools.pairwise(points)))
         hill = next((place for place, item in enumerate(items) if item.peaked), None)
         if hill is not None:
-            beta, _ = self._cut(items[hill])
             low, high = concave_run(curvatures, hill)
-            ends = points[low].beta, points[high].beta
-            most = max(curvatures[low:high])
-            (top,) = self._evaluate([beta], moments=False)
-            points[low + 1 : high] = [top]
+            run, most = points[low : high + 1], max(curvatures[low:high])
             curvatures[low:high] = [most, most]
-            self._push_all(points, curvatures)
-            self._step(top, ends)
-        edges = [end for item in self.queue for end in (item.left, item.right) if end]
-        rough = sorted({end.beta for end in edges if not end.complete})
+            for _ in range(MOST_TOPS):
+                (top,) = self._evaluate([summit(run)], curved=False)
+                run = sorted([*run, top], key=lambda point: point.beta)
+                points[low + 1 : high], high = [top], low + 2
+                self._push_all(points, curvatures)
+                self._step(top, (points[low].beta, points[high].beta))
+                if all(top not in (item.left, item.right) for item in self.queue):
+                    break
+        edges = [end for item in self.queue for end in (item.left, item.right)]
+        rough = sorted({end.beta for end in edges if end and not end.complete})
         if rough:
             precise = {point.beta: point for point in self._evaluate(rough)}
             points = [precise.get(point.beta, point) for point in points]
@@ -173,15 +177,12 @@ class _Search:
                 self._step(point, (point.beta, point.beta))
             self._push_all(points, curvatures)
 
-    def _evaluate(
-        self, betas: list[float], *, moments: bool = True
-    ) -> list[Evaluation]:
+    def _evaluate(self, betas: list[float], *, curved: bool = True) -> list[Evaluation]:
         """One pass over the data."""
         self.count += len(betas)
-        small = self.kernel.small
-        points = self.kernel.evaluate_all(
-            betas, columns=small, moments=moments and not small
-        )
+        small, options = self.kernel.small, {"curved": curved}
+        options |= {"columns": small, "moments": curved and not small}
+        points = self.kernel.evaluate_all(betas, **options)
         self._keep(points)
         return points
 
@@ -201,8 +202,8 @@ class _Search:
 
     @cached_property
     def start_bound(self) -> StartBound | None:
-        kernel = self.kernel
-        return StartBound(kernel, kernel.start) if kernel.uniform else None
+        uniform = self.kernel.uniform
+        return StartBound(self.kernel, self.kernel.start) if uniform else None
 
     def _step(self, point: Evaluation, interval: tuple[float, float]) -> None:
         bounds = self.best_value, self._upper()

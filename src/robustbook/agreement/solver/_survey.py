@@ -1,30 +1,39 @@
 """One pass in single precision: where the maximum of a large problem must lie.
 
-The solution for a subsample says where to look: at whole multiples of a step, so that
-all exponentials are products of one. Bounds from single precision need a large
-allowance for rounding, which is small enough far from the maximum; near it, the pass
-proves that J is concave, and one evaluation in double precision does the rest.
+A subsample says where to look: at the fewest whole multiples of a step that prove its
+maximum, so that all exponentials are products of one. Bounds from single precision
+need a large allowance for rounding, which is small enough far from the maximum; near
+it, the pass proves that J is concave, and one evaluation in double precision does the
+rest.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import torch
+from scipy.interpolate import KroghInterpolator
+from scipy.optimize import brentq
 from torch import Tensor
 
-from robustbook.agreement.solver._bounds import spread_bounds
+from robustbook.agreement.solver._bounds import (
+    chord_tangent_bound,
+    largest_curvature,
+    spread_bounds,
+    tail_bound,
+)
 from robustbook.agreement.solver._intervals import SearchTrace
 from robustbook.agreement.solver._kernel import Evaluation, Kernel
 
-#: A survey evaluates at multiples of the likely maximizer over PEAK, with moments at
-#: those NEAR it.
+#: A survey evaluates at some of these multiples of the likely maximizer over PEAK.
 PEAK: Final = 16
-NEAR: Final = 7
-MARGIN: Final = 0.02
+GRID: Final = (*range(2, PEAK + 10, 2), 28, 32, 40, 48, 64, 96)
 LARGEST_MULTIPLE: Final = 2000
+#: All samples differ a little from some: of the rise of J, this much is left.
+MARGIN: Final = 0.02
 #: Unit roundoff of float32.
 ROUNDOFF: Final = 2.0**-24
 #: Logits, in units of 1 / step, are cut off here: their squares must not overflow.
@@ -33,21 +42,39 @@ LOWEST: Final = -1e15
 FEW_CLASSES: Final = 64
 
 
-def places(solution: SearchTrace) -> tuple[float, list[int]]:
-    """A step and its multiples, near the evaluations that solved the subsample."""
-    step = solution.beta / PEAK
-    # All samples together differ a little: an interval that was barely proven is cut.
-    barely = solution.value - MARGIN * (solution.value - solution.value_at_zero)
-    cuts = [cut.beta for cut in solution.steps]
-    cuts += [
-        math.sqrt(left * right) if left else 0.25 * right
-        for left, right, bound in solution.intervals
-        if bound > barely and right < math.inf
-    ]
-    multiples = {max(1, round(cut / step)) for cut in cuts}
-    multiples = {place for place in multiples if abs(place - PEAK) > 1}
-    multiples |= {PEAK - 1, PEAK, PEAK + 1}
-    return step, sorted(place for place in multiples if place < LARGEST_MULTIPLE)
+def plan(kernel: Kernel, solution: SearchTrace) -> tuple[float, list[int], slice]:
+    """A step, few of its multiples that prove a maximum, and those near the peak.
+
+    They are chosen on a subsample, from left to right. From each, the next is the
+    farthest up to which J is proven to stay well below the maximum, or to be concave.
+    """
+    step, value = solution.beta / PEAK, solution.value
+    enough = value - MARGIN * (value - solution.value_at_zero)
+    far = {round(cut.beta / step) for cut in solution.steps}
+    grid = sorted({*GRID, *(k for k in far if GRID[-1] < k < LARGEST_MULTIPLE)})
+    points = [kernel.start, *kernel.evaluate_all([k * step for k in grid])]
+    peak, last = grid.index(PEAK) + 1, len(grid)
+    bend = MARGIN * min(points[peak].curvature, 0.0)
+
+    def low(here: int, there: int) -> bool:
+        return chord_tangent_bound(points[here], points[there]) <= enough
+
+    def concave(here: int, there: int) -> bool:
+        ends = points[here], points[there]
+        return here > 0 and largest_curvature(kernel, *ends) < bend
+
+    chosen, near = [0], [peak]
+    while chosen[-1] < last and tail_bound(kernel, points[chosen[-1]]) > enough:
+        here = chosen[-1]
+        reach = range(peak if here < peak else last, here, -1)
+        there = next((place for place in reach if low(here, place)), 0)
+        if not there:
+            there = next((p for p in reach if concave(here, p)), here + 1)
+            near += [here, there]
+        chosen.append(there)
+    multiples = [grid[place - 1] for place in chosen[1:]]
+    first, final = (multiples.index(grid[end(near) - 1]) for end in (min, max))
+    return step, multiples, slice(first, final + 1)
 
 
 def concave_run(curvatures: Sequence[float], place: int) -> tuple[int, int]:
@@ -60,31 +87,67 @@ def concave_run(curvatures: Sequence[float], place: int) -> tuple[int, int]:
     return low, high
 
 
+def summit(points: Sequence[Evaluation]) -> float:
+    """The zero of dJ / d(log beta), interpolated between all `points`, in their order.
+
+    In log beta a peak has the same shape at every scale.
+    """
+    places, data = list[float](), list[float]()
+    for point in points:
+        beta, slope = point.beta, point.beta * point.slope
+        known = [slope, slope + beta * beta * point.curvature]
+        known = known[: 1 + math.isfinite(known[1])]
+        places += [math.log(beta)] * len(known)
+        data += known
+    low, high = next(
+        (math.log(left.beta), math.log(right.beta))
+        for left, right in itertools.pairwise(points)
+        if left.slope > 0.0 >= right.slope
+    )
+    slope_at, edge = KroghInterpolator(places, data), 1e-9 * (high - low)
+    top = 0.5 * (low + high)
+    if slope_at(low) > 0.0 > slope_at(high):
+        top = float(brentq(slope_at, low, high, xtol=1e-15))
+    return math.exp(min(max(top, low + edge), high - edge))
+
+
 def survey(
-    kernel: Kernel, step: float, multiples: Sequence[int]
+    kernel: Kernel, step: float, multiples: Sequence[int], near: slice
 ) -> tuple[list[Evaluation], list[float]]:
     """Evaluations at rising multiples of a step, and what bounds J'' between them.
 
-    Between neighbours that are both near the peak, J'' is at most that number;
+    Between neighbours that are both `near` the peak, J'' is at most that number;
     elsewhere it is infinite.
     """
-    near = [abs(place - PEAK) <= NEAR for place in multiples]
-    first, gaps = near.index(True), sum(near) - 1
-    close = slice(first, first + gaps + 1)
+    gaps = near.stop - near.start - 1
 
     def numbers_of(rows: slice, x: Tensor) -> Tensor:
-        columns = _power_sums(kernel, step, multiples, near, rows, x)
-        kernel.to_columns(rows, columns)
-        ends = columns[:, close]
+        sums = _power_sums(kernel, step, multiples, near, rows, x)
+        counted = samples = rows.stop - rows.start
+        if kernel.active is not None:
+            # Moments of a point mass: no spread, nothing to bound.
+            active = kernel.active[rows]
+            sums *= active
+            sums[0].add_(~active)
+            counted = int(active.sum())
+        sums[1:].div_(sums[0])
+        # The logarithm of a product of eight costs as much as that of one.
+        products, size = sums[0].double(), samples
+        while size > 1 and size > samples // 8:
+            half = size // 2
+            products[..., :half].mul_(products[..., size - half : size])
+            size -= half
+        totals = products.new_zeros(sums.shape[:-1])
+        torch.sum(products[..., :size].log_(), -1, out=totals[0])
+        if kernel.uniform:
+            totals[0, :, -1] += counted * kernel.cap
+        torch.sum(sums[1].double(), -1, out=totals[1])
+        ends = sums[:, near]
         variances = torch.addcmul(ends[2], ends[1], ends[1], value=-1.0)
-        totals = torch.zeros(columns.shape[:-1], dtype=torch.float64, device=x.device)
-        # A sum at a time: of so many numbers torch takes another, slow way.
-        for out, part in zip(totals[:2], columns[:2], strict=True):
-            torch.sum(part, -1, dtype=torch.float64, out=out)
-        totals[2, close] = variances.sum(-1, dtype=torch.float64)
-        bounds = spread_bounds(ends[:, :-1], ends[:, 1:])
-        bends = [bound.sum(-1, dtype=torch.float64) for bound in bounds]
-        parts = totals.transpose(0, 1), torch.stack(bends, 1)
+        torch.sum(variances.double(), -1, out=totals[2, near])
+        fall = ends[0, :-1] / ends[0, 1:]
+        bends = spread_bounds(fall, ends[:, :-1], ends[:, 1:])
+        parts = totals.transpose(0, 1), torch.stack(bends, 1).double().sum(-1)
         return torch.cat([part.flatten() for part in parts])
 
     how = kernel.how * len(multiples) + kernel.how[:2] * gaps
@@ -94,7 +157,7 @@ def survey(
     points, width = [], len(kernel.how)
     for place, multiple in enumerate(multiples):
         point = kernel.evaluation(multiple * step, numbers[width * place :], step)
-        if not near[place]:
+        if not near.start <= place < near.stop:
             point.slope = point.curvature = math.nan
         # What is added up is of the size of |C| and D. A logarithm rounds by 2 u of
         # it, the weight of all classes and the sum over the views less often than 16.
@@ -109,7 +172,7 @@ def survey(
     for gap, (size, total) in enumerate(zip(bounds, bounds, strict=True)):
         most = (total + 8.0 * error * size) / kernel.num_samples
         most = (most + (kernel.num_views + 1) * ROUNDOFF) / step / step
-        curvatures[first + gap] = most
+        curvatures[near.start + gap] = most
     return points, curvatures
 
 
@@ -117,7 +180,7 @@ def _power_sums(
     kernel: Kernel,
     step: float,
     multiples: Sequence[int],
-    near: Sequence[bool],
+    near: slice,
     rows: slice,
     x: Tensor,
 ) -> Tensor:
@@ -127,21 +190,24 @@ def _power_sums(
     """
     # Sums over few classes are fast down the columns, over many along the rows.
     down = kernel.num_classes < FEW_CLASSES
-    x = x.transpose(1, 2) if down else x
+    plain, x = x, x.transpose(1, 2) if down else x
     samples = rows.stop - rows.start
     z, term = (
         kernel.room(place, samples, torch.float32).view(x.shape) for place in (3, 2)
     )
-    torch.mul(x, step, out=z).clamp_min_(LOWEST)
+    # To transpose numbers of four bytes is faster than to transpose those of eight.
+    small = term.view(plain.shape).copy_(plain).mul_(step)
+    z.copy_(small.transpose(1, 2) if down else small).clamp_min_(LOWEST)
     ones = z.new_ones(0 if down else kernel.num_classes)
     sums = z.new_zeros(3, len(multiples), len(z), samples)
     weights = _multiples(kernel, rows, z, multiples, down=down)
     for place, weight in enumerate(weights):
-        views = slice(None if near[place] else -1)
+        full = near.start <= place < near.stop
+        views = slice(None if full else -1)
         _add_up_classes(weight, sums[0, place], ones)
         torch.mul(weight[views], z[views], out=term[views])
         _add_up_classes(term[views], sums[1, place, views], ones)
-        if near[place]:
+        if full:
             _add_up_classes(term.mul_(z), sums[2, place], ones)
     return sums
 
@@ -202,9 +268,9 @@ def relative_error(views: int, classes: int, largest: int) -> float:
     Together t = K + 3 k + 110 roundings, so S_n is exact up to t u / (1 - t u). The
     logarithm of S_0 then has this absolute error, and J has m + 1 of them. A quotient
     S_n / S_0 has twice the relative error, less than the m + 1 >= 3 that slopes get;
-    and in :func:`~robustbook.agreement.solver._bounds.spread_bounds` a mean square has
-    at most four times the relative error of a sum, a squared mean at most eight
-    times, of at most the size that is returned: 12 <= 8 (m + 1).
+    and in :func:`~robustbook.agreement.solver._bounds.spread_bounds` a variance errs by
+    at most six times that of a sum, of the mean square, and `fall` by twice: by no more
+    than 8 (m + 1) times of the size that is returned.
     """
     terms = (classes + 3.0 * largest + 130.0) * ROUNDOFF
     return (views + 1) * terms / (1.0 - terms)
