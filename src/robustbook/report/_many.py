@@ -79,15 +79,14 @@ class Sweep:
         data = data.resolve() if data.is_file() else data
         request = replace(request, images=len(images), data=str(data))
         calls = [partial(_measured, replace(request, model=name)) for name in models]
-        results = dict(runner.results(calls, title="models"))
+        results = zip(models, runner.results(calls, title="models"), strict=True)
         lenses: dict[str, ThreeLenses] = {}
         failures: dict[str, str] = {}
         remarks = []
-        for number, model in enumerate(models):
-            if isinstance(results[number], BaseException):
-                failures[model] = _reason(model, results[number])
+        for model, (measured, texts) in results:
+            if measured is None:
+                (failures[model],) = texts
                 continue
-            measured, texts = results[number]
             first, reference = next(iter(lenses.items()), (model, measured))
             if measured.num_classes != reference.num_classes:
                 failures[model] = (
@@ -207,16 +206,19 @@ def read_models(path: Path) -> tuple[str, ...]:
     return tuple(models)
 
 
-def _measured(request: Request) -> tuple[ThreeLenses, list[str]]:
-    """Measure one model, on any worker; return its warnings, too."""
+def _measured(request: Request) -> tuple[ThreeLenses | None, list[str]]:
+    """Measure one model and return its warnings, or None and why it failed."""
     images = request.draw(read_images(request.data))
-    # The same settings for all models, whatever they were trained with.
-    run = Run(request, images, request.settings(use_training=False))
-    with blame(request.model), warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("default")
-        lenses = run.measure(
-            images, margin_images=request.margin_images, batch_size=_BATCH
-        )
+    try:
+        # The same settings for all models, whatever they were trained with.
+        run = Run(request, images, request.settings(use_training=False))
+        with blame(request.model), warnings.catch_warnings(record=True) as remarks:
+            warnings.simplefilter("default")
+            lenses = run.measure(
+                images, margin_images=request.margin_images, batch_size=_BATCH
+            )
+    except (Exception, SystemExit) as error:
+        return None, [_reason(request.model, error)]
     return lenses, [_reason("model", remark.message) for remark in remarks]
 
 
