@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._array_files import FileError, npz_names, read_array
+from robustbook._array_files import FileError, npz_names, read_array, readable
 from robustbook._checks.arguments import as_tensor, check_count, check_labels
 from robustbook._checks.images import check_images
 from robustbook.datasets import dataset_spec, list_datasets, load_dataset
@@ -144,16 +144,10 @@ def _read_file(path: Path) -> Images:
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not path.is_file():
-        raise FileError(f"{path}: {'not a' if path.exists() else 'no such'} file")
-    try:
+    with readable(path):
         return dict(load_file(path))
-    except (SafetensorError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise FileError(f"{path}: cannot be read ({reason}); save it again") from error
 
 
 def _as_images(pixels: Tensor) -> Tensor:
