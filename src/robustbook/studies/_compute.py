@@ -76,14 +76,19 @@ def compute(
         table = validate_rows(rows_of(study, run))
     seconds = perf_counter() - begin + earlier.seconds
     provenance = {
-        "device": place, "cpu_count": os.cpu_count(), "versions": _versions(),
-        "seed": seed, "started": started.isoformat(timespec="seconds"),
-        "seconds": round(seconds, 3), "units": run.units,
+        "device": place,
+        "cpu_count": os.cpu_count(),
+        "versions": _versions(),
+        "seed": seed,
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "units": run.units,
         "from_cache": {
-            "files": earlier.files, "seconds": round(earlier.seconds, 3),
+            "files": earlier.files,
+            "seconds": round(earlier.seconds, 3),
             "since": earlier.ended,
         },
-    }  # fmt: skip
+    }
     return Results(study.name, profile, tuple(table), provenance, stamp)
 
 
