@@ -27,7 +27,7 @@ from robustbook.attacks._result import NORMS, AttackResult
 from robustbook.attacks._result import Norm as Norm  # for margins, as distances
 from robustbook.attacks._result import distances as distances
 
-__all__ = ["ArrayLike", "Batch", "Settings", "run_attack"]
+__all__ = ["Batch", "run_attack"]
 
 
 class _Isolated(torch.autograd.Function):

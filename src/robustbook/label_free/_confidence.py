@@ -97,7 +97,7 @@ def average_thresholded_confidence(
     Parameters
     ----------
     shifted, source
-        As for :func:`difference_of_confidences`.
+        As for ``difference_of_confidences``.
     score : str, default "maximum"
         The largest probability, or "entropy", the negative one.
 
@@ -190,7 +190,7 @@ def class_wise_confidence(shifted: Any, source: tuple[Any, Any]) -> float:
     Parameters
     ----------
     shifted, source
-        As for :func:`difference_of_confidences`.
+        As for ``difference_of_confidences``.
 
     Returns
     -------

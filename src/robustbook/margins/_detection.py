@@ -78,7 +78,7 @@ def detection_scores(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Detection:
-    """Score the detection of brittle decisions by a small margin: :class:`Detection`.
+    """Score the detection of brittle decisions by a small margin: ``Detection``.
 
     Brittle decisions are the positive class; the lower the score, the more brittle.
     Source: the margin paper, section 2.3; Newcombe, "Confidence intervals for an effect
