@@ -24,22 +24,10 @@ _ACCEPTED: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images, with their classes if these are known.
+    """Images (N, C, H, W), float32 in [0, 1], with their classes if these are known.
 
-    Attributes
-    ----------
-    images : Tensor, shape (N, C, H, W)
-        float32 pixels in [0, 1].
-    labels : Tensor, shape (N,), or None
-        int64 classes.
-    name : str
-        Name of the data set or file.
-    positions : Tensor, shape (N,)
-        Positions of the images in the data set or file.
-    num_classes : int or None
-        K, if the data set defines it.
-    others : tuple of str
-        Names of other arrays in the file.
+    `positions` are those in the data set or file. A file does not define `num_classes`;
+    `others` are the names of its arrays that are neither images nor labels.
     """
 
     images: Tensor = field(repr=False)
