@@ -70,10 +70,7 @@ def comparison_fields(
         name: {field: getattr(one, field) for field in _ESTIMATE}
         for name, one in comparison.differences.items()
     }
-    return {
-        "models": models,
-        "differences": [{"first": 0, "second": 1, **differences}],
-    }
+    return {"models": models, "differences": [{"first": 0, "second": 1, **differences}]}
 
 
 def comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) -> Lines:

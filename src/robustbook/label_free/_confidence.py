@@ -9,12 +9,7 @@ from scipy.sparse import csr_array
 from scipy.special import entr
 
 from robustbook._checks.arguments import check_labels
-from robustbook.label_free._inputs import (
-    Array,
-    flat,
-    probabilities,
-    with_labels,
-)
+from robustbook.label_free._inputs import Array, flat, probabilities, with_labels
 
 
 def average_confidence(shifted: Any) -> float:

@@ -15,7 +15,4 @@ from robustbook.lenses._result import Settings as Settings
 from robustbook.lenses._result import Share as Share
 from robustbook.lenses._result import ThreeLenses
 
-__all__ = [
-    "ThreeLenses",
-    "three_lenses",
-]
+__all__ = ["ThreeLenses", "three_lenses"]

@@ -8,11 +8,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from robustbook._checks.arguments import (
-    ArrayLike,
-    check_count,
-    check_level,
-)
+from robustbook._checks.arguments import ArrayLike, check_count, check_level
 from robustbook._intervals import normal_quantile, wilson
 from robustbook.margins._arrays import (
     Flags,

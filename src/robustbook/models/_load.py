@@ -24,7 +24,7 @@ from robustbook.models._robustbench import PREFIX, load_robustbench
 _PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 #: Defenses that may follow a name after a plus sign.
 _DEFENSES: Final[dict[str, Callable[[nn.Module], nn.Module]]] = {
-    "jpeg-rs": JPEGReverseSigmoid,
+    "jpeg-rs": JPEGReverseSigmoid
 }
 
 

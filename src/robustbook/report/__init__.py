@@ -11,8 +11,4 @@ from robustbook.report._measure import make as make
 from robustbook.report._page import Report, read_report
 from robustbook.report._request import Request as Request
 
-__all__ = [
-    "Report",
-    "read_images",
-    "read_report",
-]
+__all__ = ["Report", "read_images", "read_report"]
