@@ -69,15 +69,16 @@ class Engine:
         Unless calls run in this process, functions and arguments are pickled. A dead
         process is an OSError, on a cluster after Dask has tried its call elsewhere.
         """
-        cache = cache_directory()
-        cache.mkdir(parents=True, exist_ok=True)
-        run = partial(run_on_worker, cache, Path.cwd())
         if self.here:
             results: Iterator[Any] = (call() for call in calls)
-        elif self.scheduler is None:
-            results = _on_processes(self.processes, run, calls)
         else:
-            results = _on_cluster(self.scheduler, run, calls)
+            cache = cache_directory()
+            cache.mkdir(parents=True, exist_ok=True)
+            run = partial(run_on_worker, cache, Path.cwd())
+            if self.scheduler is None:
+                results = _on_processes(self.processes, run, calls)
+            else:
+                results = _on_cluster(self.scheduler, run, calls)
         yield from tqdm(results, total=len(calls), desc=title, disable=None)
 
 
