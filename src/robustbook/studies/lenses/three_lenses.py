@@ -26,6 +26,7 @@ from robustbook.studies._statistics import (
     middle_95,
     weighted_auroc,
 )
+from robustbook.studies.lenses._models import SETTINGS as SETTINGS  # for the study
 from robustbook.studies.lenses._models import LensedModel, LensSetting
 from robustbook.studies.lenses._models import measure_model as measure
 from robustbook.studies.margins.columns import (
