@@ -16,4 +16,12 @@ from robustbook.attacks._minimal import fab, fmn
 from robustbook.attacks._pgd import fgsm, pgd
 from robustbook.attacks._result import AttackResult, smallest
 
-__all__ = ["AttackResult", "apgd", "fab", "fgsm", "fmn", "pgd", "smallest"]
+__all__ = [
+    "AttackResult",
+    "apgd",
+    "fab",
+    "fgsm",
+    "fmn",
+    "pgd",
+    "smallest",
+]
