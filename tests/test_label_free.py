@@ -10,6 +10,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
 from robustbook import label_free as lf
+from robustbook.label_free import _confidence, _orders
 
 
 def rows(count, classes, seed, sure=2.0):
@@ -33,16 +34,16 @@ def test_confidence_and_its_difference(source):
     assert lf.average_confidence(q) == pytest.approx(sure)
     right = np.mean([max(range(4), key=row.__getitem__) for row in p] == labels)
     fall = np.mean([max(row) for row in p]) - sure
-    found = lf.difference_of_confidences(q, source)
+    found = _confidence.difference_of_confidences(q, source)
     assert found == pytest.approx(right - fall)
-    assert lf.difference_of_confidences(p, source) == pytest.approx(right)
+    assert _confidence.difference_of_confidences(p, source) == pytest.approx(right)
 
 
 @pytest.mark.parametrize("score", ["maximum", "entropy"])
 def test_the_threshold_is_exact_on_the_source(source, score):
     p, labels = source
     right = float((p.argmax(1) == labels).mean())
-    found = lf.average_thresholded_confidence(p, source, score=score)
+    found = _confidence.average_thresholded_confidence(p, source, score=score)
     assert found == pytest.approx(right)
 
 
@@ -50,12 +51,12 @@ def test_the_two_scores_differ_and_all_wrong_is_none(source):
     p, _ = source
     q = rows(60, 4, 5, sure=1.5)
     both = {
-        lf.average_thresholded_confidence(q, source, score=score)
+        _confidence.average_thresholded_confidence(q, source, score=score)
         for score in ("maximum", "entropy")
     }
     assert len(both) == 2
     wrong = (p, (p.argmax(1) + 1) % 4)
-    assert lf.average_thresholded_confidence(q, wrong) == 0
+    assert _confidence.average_thresholded_confidence(q, wrong) == 0
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -64,23 +65,25 @@ def test_transport_is_the_best_assignment(classes):
     labels = np.random.default_rng(8).integers(classes, size=60)
     gain = q[:, labels]
     best = gain[linear_sum_assignment(gain, maximize=True)].mean()
-    assert lf.confidence_optimal_transport(q, labels) == pytest.approx(best)
+    assert _confidence.confidence_optimal_transport(q, labels) == pytest.approx(best)
 
 
 def test_nuclear_norm_is_the_trace_of_a_root():
     q = rows(30, 5, 9)
     roots = np.sqrt(np.linalg.eigvalsh(q.T @ q))
-    assert lf.nuclear_norm(q) == pytest.approx(roots.sum() / math.sqrt(30 * 5))
+    assert _orders.nuclear_norm(q) == pytest.approx(roots.sum() / math.sqrt(30 * 5))
     same = np.tile([[0.25] * 4], (8, 1))
-    assert lf.nuclear_norm(same) < lf.nuclear_norm(rows(8, 4, 1, sure=9.0))
+    assert _orders.nuclear_norm(same) < _orders.nuclear_norm(rows(8, 4, 1, sure=9.0))
 
 
 def test_mutual_information_is_a_mean_divergence_from_the_mean():
     q = rows(40, 6, 11)
     middle = q.mean(0)
     expected = np.mean([(row * np.log(row / middle)).sum() for row in q])
-    assert lf.mutual_information(q) == pytest.approx(expected)
-    assert lf.mutual_information(q[:1].repeat(9, axis=0)) == pytest.approx(0, abs=1e-12)
+    assert _orders.mutual_information(q) == pytest.approx(expected)
+    assert _orders.mutual_information(q[:1].repeat(9, axis=0)) == pytest.approx(
+        0, abs=1e-12
+    )
 
 
 def test_effective_invariance_is_a_corner_of_the_kernel():
@@ -95,7 +98,7 @@ def test_effective_invariance_is_a_corner_of_the_kernel():
     first, second = sides
     same = posterior_overlap(*pair, beta=math.inf)
     expected = float(((first * second).sqrt() * same).mean())
-    assert lf.effective_invariance(p, q) == pytest.approx(expected)
+    assert _orders.effective_invariance(p, q) == pytest.approx(expected)
 
 
 def test_networks_on_a_line_are_found():
@@ -158,8 +161,8 @@ def test_the_matrix_norm_is_a_mean_of_powers(classes, sure):
         mass = sum(value - lowest for value in values)
         total += sum(((value - lowest) / mass) ** 4 for value in values)
     expected = (total / logits.size) ** 0.25
-    assert lf.matrix_norm(logits) == pytest.approx(expected)
-    assert lf.matrix_norm(np.zeros((5, classes))) == pytest.approx(1 / classes)
+    assert _orders.matrix_norm(logits) == pytest.approx(expected)
+    assert _orders.matrix_norm(np.zeros((5, classes))) == pytest.approx(1 / classes)
 
 
 def test_two_trainings_disagree_by_answers_and_by_divergences():
@@ -243,8 +246,8 @@ def test_an_attack_that_makes_sure_deceives_what_sees_one_side_only():
     attacked = np.full((200, 4), 0.01)
     attacked[np.arange(200), (labels + 1) % 4] = 0.97
     assert lf.average_confidence(attacked) > 0.9
-    assert lf.average_thresholded_confidence(attacked, (clean, labels)) > 0.9
-    assert lf.effective_invariance(clean, attacked) == 0
+    assert _confidence.average_thresholded_confidence(attacked, (clean, labels)) > 0.9
+    assert _orders.effective_invariance(clean, attacked) == 0
 
 
 @pytest.fixture(scope="module")
@@ -269,14 +272,14 @@ def test_estimates_are_those_of_moval_and_nannyml(compared):
     confidence = lf.average_confidence(q)
     assert confidence == pytest.approx(0.6209573275796909, abs=1e-6)  # moval, ac-model
     assert confidence == pytest.approx(0.6209577363488876, abs=1e-12)
-    found = lf.difference_of_confidences(q, source)
+    found = _confidence.difference_of_confidences(q, source)
     assert found == pytest.approx(0.5475397593729037, abs=1e-6)  # doc-model
     found = lf.class_wise_confidence(q, source)
     assert found == pytest.approx(0.5431693877552042, abs=1e-6)  # ts-model by class
-    found = lf.average_thresholded_confidence(q, source)
+    found = _confidence.average_thresholded_confidence(q, source)
     assert found == pytest.approx(0.5266666666666666)  # atc-model
     # moval searches for a threshold, and stops beside one of 150 values.
-    found = lf.average_thresholded_confidence(q, source, score="entropy")
+    found = _confidence.average_thresholded_confidence(q, source, score="entropy")
     assert found == pytest.approx(0.4066666666666667, abs=1 / 150 + 1e-9)
 
 
@@ -336,13 +339,15 @@ def test_scores_of_pairs_are_the_functions_at_the_calibrated_temperature(scored)
         return weights / weights.sum(1, keepdims=True)
 
     p, q, source = posterior(clean), posterior(shifted), (posterior(known), labels)
-    assert row["effective_invariance"] == pytest.approx(lf.effective_invariance(p, q))
-    assert row["nuclear_norm"] == pytest.approx(lf.nuclear_norm(q))
+    assert row["effective_invariance"] == pytest.approx(
+        _orders.effective_invariance(p, q)
+    )
+    assert row["nuclear_norm"] == pytest.approx(_orders.nuclear_norm(q))
     assert row["atc_entropy"] == pytest.approx(
-        lf.average_thresholded_confidence(q, source, score="entropy"), abs=1e-3
+        _confidence.average_thresholded_confidence(q, source, score="entropy"), abs=1e-3
     )
     assert row["optimal_transport"] == pytest.approx(
-        lf.confidence_optimal_transport(q, labels)
+        _confidence.confidence_optimal_transport(q, labels)
     )
     answers = q.argmax(1)
     assert row["paired_accuracy"] == pytest.approx(p[range(3000), answers].mean())
@@ -378,32 +383,44 @@ def test_the_level_widens_the_interval_alone(scored):
     [
         (lambda q: lf.average_confidence(3 * q), ValueError, "sum to 1"),
         (lambda q: lf.average_confidence(-q), ValueError, "are they logits"),
-        (lambda q: lf.effective_invariance(q, q[:2]), ValueError, "clean"),
-        (lambda q: lf.difference_of_confidences(q, q[:, 0]), TypeError, "a pair"),
+        (lambda q: _orders.effective_invariance(q, q[:2]), ValueError, "clean"),
         (
-            lambda q: lf.difference_of_confidences(q, (rows(9, 3, 0), [0] * 9)),
+            lambda q: _confidence.difference_of_confidences(q, q[:, 0]),
+            TypeError,
+            "a pair",
+        ),
+        (
+            lambda q: _confidence.difference_of_confidences(
+                q, (rows(9, 3, 0), [0] * 9)
+            ),
             ValueError,
             "4 classes",
         ),
         (
-            lambda q: lf.average_thresholded_confidence(q, (q, [4] * len(q))),
+            lambda q: _confidence.average_thresholded_confidence(q, (q, [4] * len(q))),
             ValueError,
             "source labels",
         ),
         (
-            lambda q: lf.average_thresholded_confidence(q, (q, [0] * 9), score="x"),
+            lambda q: _confidence.average_thresholded_confidence(
+                q, (q, [0] * 9), score="x"
+            ),
             ValueError,
             "score",
         ),
         (
-            lambda q: lf.confidence_optimal_transport(q, [0.5]),
+            lambda q: _confidence.confidence_optimal_transport(q, [0.5]),
             (TypeError, ValueError),
             "source_labels",
         ),
         (lambda q: lf.class_wise_confidence(q, q[:, 0]), TypeError, "a pair"),
-        (lambda q: lf.matrix_norm(q, order=0.5), ValueError, "at least 1, got 0.5"),
-        (lambda q: lf.matrix_norm(q, threshold=0), ValueError, "threshold"),
-        (lambda q: lf.matrix_norm(q[0]), ValueError, "shifted_logits"),
+        (
+            lambda q: _orders.matrix_norm(q, order=0.5),
+            ValueError,
+            "at least 1, got 0.5",
+        ),
+        (lambda q: _orders.matrix_norm(q, threshold=0), ValueError, "threshold"),
+        (lambda q: _orders.matrix_norm(q[0]), ValueError, "shifted_logits"),
         (lambda q: lf.generalization_disagreement(q, q[:2]), ValueError, "first"),
         (
             lambda q: lf.generalization_disagreement(q, q, by="x"),

@@ -6,13 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from press.claims import (
-    find_evidence,
-    insert_values,
-    ledger_file,
-    nearest,
-    read_ledger,
-)
+from press.claims import find_evidence, insert_values, ledger_file, nearest, read_ledger
 from press.layout import BookError, Problem
 
 

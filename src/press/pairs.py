@@ -21,14 +21,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from press.layout import Chapter, list_chapters, package_version
-from press.source import (
-    FOLDED,
-    Source,
-    cell_tags,
-    read_source,
-    render,
-    write_whole,
-)
+from press.source import FOLDED, Source, cell_tags, read_source, render, write_whole
 from press.stamps import STAMP
 
 #: Where the site offers what chapters are made from.

@@ -44,10 +44,7 @@ LARGEST_CHANGE = 0.5
 
 
 def rerun(
-    chapter: Chapter,
-    *,
-    parameters: Mapping[str, Any],
-    output: Path | None = None,
+    chapter: Chapter, *, parameters: Mapping[str, Any], output: Path | None = None
 ) -> Path:
     """Run a chapter for yourself; what is published stays as it is.
 

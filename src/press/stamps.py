@@ -25,14 +25,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 
 from press.layout import BookError, Chapter
-from press.source import (
-    code_cells,
-    code_of,
-    read_source,
-    render,
-    weave,
-    write_whole,
-)
+from press.source import code_cells, code_of, read_source, render, weave, write_whole
 
 # The key of the stamp in a notebook's metadata.
 STAMP = "robustbook"

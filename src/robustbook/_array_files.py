@@ -8,7 +8,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,15 +32,13 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
     line. `key` is the array's name in a .npz file, `default` the name that is looked
     for in one with several arrays if there is no key. Errors are a FileError.
     """
-    with _readable(path):
+    with readable(path):
         match path.suffix.lower():
             case ".csv":
                 array = _read_csv(path)
             case ".npz":
                 array = _read_npz(path, key, default)
             case ".npy":
-                with path.open("rb") as file:
-                    _check_header(path, file.read(12))
                 array = np.lib.format.open_memmap(path, mode="r")
             case _:
                 raise FileError(
@@ -52,9 +50,21 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
     return array
 
 
+def read_labels(path: Path, *, key: str | None = None) -> Array:
+    """Read labels, shape (N,); a .csv file has one column, or one row."""
+    labels = read_array(path, key=key, default="labels")
+    if path.suffix.lower() != ".csv":
+        return labels
+    if 1 not in labels.shape:
+        raise FileError(
+            f"{path}: expected one column of labels, got {labels.shape[1]} columns"
+        )
+    return labels.ravel()
+
+
 def npz_names(path: Path) -> list[str]:
     """Return the names of the arrays in a .npz file."""
-    with _readable(path), zipfile.ZipFile(path) as archive:
+    with readable(path), zipfile.ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
@@ -70,82 +80,54 @@ def _read_npz(path: Path, key: str | None, default: str) -> Array:
             f"{path}: expected an array named {wanted!r}, got {shown}{remedy}"
         )
     with zipfile.ZipFile(path) as archive:
-        member = archive.infolist()[names.index(wanted)]
-        _check_size(path, member.file_size)
-        with archive.open(member) as file:
-            _check_header(path, file.read(12))
+        _check_size(path, archive.infolist()[names.index(wanted)].file_size)
     with np.load(path, allow_pickle=False) as arrays:
         return np.asarray(arrays[wanted])
 
 
-def read_labels(path: Path, *, key: str | None = None) -> Array:
-    """Read labels, shape (N,); a .csv file has one column, or one row."""
-    labels = read_array(path, key=key, default="labels")
-    if path.suffix.lower() != ".csv":
-        return labels
-    if 1 not in labels.shape:
-        raise FileError(
-            f"{path}: expected one column of labels, got {labels.shape[1]} columns"
-        )
-    return labels.ravel()
-
-
 def _read_csv(path: Path) -> Array:
     _check_size(path, path.stat().st_size)
-    text = path.read_text(encoding="utf-8-sig")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise FileError(f"{path}: the file is empty")
-    head = lines[0]
-    cells = [cell.strip().strip('"') for cell in head.split(",")]
-    if cells[0] == "" and len(cells) > 1:
+    lines = [x for x in path.read_text("utf-8-sig").splitlines() if x.strip()]
+    head = lines[0].replace('"', "").split(",") if lines else []
+    if len(head) > 1 and not head[0].strip():
         raise FileError(
             f"{path}: its first column has no name, so it looks like row numbers; "
             "write the file without them (in pandas, to_csv(index=False))"
         )
-    if not any(map(_is_number, cells)):
-        del lines[0]
-    if not lines:
-        raise FileError(f"{path}: a header line and no rows")
+    named = not any(map(_is_number, head))
+    if len(lines) <= named:
+        raise FileError(f"{path}: expected rows of numbers; the file is empty")
     try:
-        array = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None, quotechar='"')
+        rows = lines[named:]
+        array = np.loadtxt(rows, delimiter=",", ndmin=2, comments=None, quotechar='"')
     except ValueError as error:
         # For these errors, numpy counts rows from 0.
         row = r"row (\d+), column"
         reason = re.sub(row, lambda m: f"row {int(m[1]) + 1}, column", str(error))
         raise FileError(
-            f"{path}: expected rows with the same number of numbers; {reason} "
-            "(not counting a header or blank lines)"
+            f"{path}: expected rows with the same number of numbers; {reason} (not "
+            "counting a header or blank lines)"
         ) from error
     # pandas calls columns without names 0, 1, 2, ..., other programs 1, 2, 3, ...
     numbers = np.arange(array.shape[1])
     numbered = any(np.array_equal(array[0], numbers + start) for start in (0, 1))
     if numbered and len(numbers) > 1 and (array[1:2] % 1).any():
         warnings.warn(
-            f"{path}: its first line, {head.strip():.40}, is taken for the numbers of "
-            "the columns and left out; if it is a sample, put a line of names above it",
+            f"{path}: its first line, {lines[0].strip():.40}, is taken for the numbers "
+            "of the columns and left out; if it is a sample, put a line of names above "
+            "it",
             UserWarning,
             stacklevel=3,
         )
-        return np.asarray(array[1:])
+        array = array[1:]
     return np.asarray(array)
 
 
 def _is_number(cell: str) -> bool:
-    with suppress(ValueError):
-        float(cell)
-        return True
-    return False
-
-
-def _check_header(path: Path, start: bytes) -> None:
-    """Refuse a long header, which numpy reads whole before it advises to unpickle."""
-    length = int.from_bytes(start[8 : 10 if start[6:7] == b"\x01" else 12], "little")
-    if start.startswith(b"\x93NUMPY") and length > 10_000:
-        raise FileError(
-            f"{path}: expected a header of at most 10000 bytes, got {length}; save the "
-            "array again"
-        )
+    try:
+        return float(cell) is not None
+    except ValueError:
+        return False
 
 
 def _check_size(path: Path, size: int) -> None:
@@ -157,12 +139,10 @@ def _check_size(path: Path, size: int) -> None:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> Iterator[None]:
     """Refuse a path without a file; turn the many errors of readers into one kind."""
     if not path.is_file():
         raise FileError(f"{path}: {'not a' if path.exists() else 'no such'} file")
-    if path.stat().st_size == 0:
-        raise FileError(f"{path}: the file is empty")
     try:
         yield
     except FileError:

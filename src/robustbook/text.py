@@ -27,14 +27,7 @@ from robustbook._checks.arguments import (
 from robustbook.datasets import Sentences
 from robustbook.models import resolve_device
 
-__all__ = [
-    "SentenceClassifier",
-    "amplify",
-    "contradict",
-    "levenshtein_edits",
-    "sentence_features",
-    "train_sentence_classifier",
-]
+__all__ = ["amplify", "contradict", "levenshtein_edits", "train_sentence_classifier"]
 
 How = Literal["insert", "replace"]
 

@@ -30,9 +30,9 @@ def spoiled(place, value):
 
 BAD_PAIRS = [
     (GOOD[0], GOOD[0], ValueError, r"logits: expected shape \(N, K\).*got \(3,\)"),
-    (GOOD[None], GOOD[None], ValueError, r"logits: expected shape.*pass logits\[0\]"),
-    ((GOOD,), (GOOD,), ValueError, r"logits: expected shape.*pass logits\[0\]"),
-    (GOOD[None, None].expand(2, 3, 2, 3), GOOD, ValueError, "flatten"),
+    (GOOD[None], GOOD[None], ValueError, "logits: expected shape"),
+    ((GOOD,), (GOOD,), ValueError, "logits: expected shape"),
+    (GOOD[None, None].expand(2, 3, 2, 3), GOOD, ValueError, "logits: expected shape"),
     (GOOD, GOOD[:1], ValueError, r"shifted_logits: .*\(2, 3\).*got \(1, 3\)"),
     (GOOD, GOOD[:, :2], ValueError, r"shifted_logits: .*got \(2, 2\)"),
     (GOOD[:0], GOOD[:0], ValueError, "at least one sample"),
@@ -79,10 +79,10 @@ def test_bad_logits(function, clean, shifted, error, message):
     ("prior", "error", "message"),
     [
         ([0.5, 0.5], ValueError, r"prior: expected shape \(3,\)"),
-        ([0.5, 0.5, 0.0], ValueError, "positive.*index 2"),
-        ([0.5, 0.75, -0.25], ValueError, "positive.*index 2"),
+        ([0.5, 0.5, 0.0], ValueError, "prior: expected positive"),
+        ([0.5, 0.75, -0.25], ValueError, "prior: expected positive"),
         ([0.5, 0.5, 0.5], ValueError, "sum to 1, got a sum of 1.5"),
-        ([0.5, math.nan, 0.5], ValueError, "prior: .*nan at index 1"),
+        ([0.5, math.nan, 0.5], ValueError, "prior: .*got nan"),
         (torch.tensor([True, False, False]), TypeError, "prior: expected real"),
         (torch.ones(3) * 1j, TypeError, "prior: expected real"),
     ],

@@ -7,14 +7,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from robustbook.deployed import (
-    BYTE_SHIFTS,
-    CLASSIFIERS,
-    Classifier,
-    Sample,
-    load_classifier,
-    measure_shifts,
-)
+from robustbook.deployed import Sample, load_classifier, measure_shifts
+from robustbook.deployed._classifiers import CLASSIFIERS, Classifier
+from robustbook.deployed._shifts import BYTE_SHIFTS
 from robustbook.label_free import ESTIMATES, SCORES
 
 needs_extra = pytest.mark.skipif(

@@ -5,7 +5,8 @@ import struct
 
 import pytest
 
-from robustbook.deployed import FILE_TYPES, Sample, load_files, load_translations
+from robustbook.deployed import Sample, load_files, load_translations
+from robustbook.deployed._sample import FILE_TYPES
 
 
 @pytest.fixture

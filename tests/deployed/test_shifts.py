@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from robustbook.deployed import BYTE_SHIFTS, TEXT_SHIFTS, apply_shift
+from robustbook.deployed import TEXT_SHIFTS, apply_shift
+from robustbook.deployed._shifts import BYTE_SHIFTS
 
 FILE = b"def f(x):\n    if x:\n\t\treturn 'y'\n" * 200
 TEXT = "Größere Übungen für Anfänger, déjà vu"

@@ -12,17 +12,15 @@ import torch
 from robustbook.datasets import diagvib
 from robustbook.datasets.diagvib import (
     FACTORS,
-    HUES,
     LIGHTNESSES,
     POSITIONS,
-    SCALES,
-    TEXTURES,
     Environment,
     draw,
     every_level,
     original_position,
     texture,
 )
+from robustbook.datasets.diagvib._factors import HUES, SCALES, TEXTURES
 
 GRAY = 127 / 255
 

@@ -9,8 +9,12 @@ from torch import nn
 
 from robustbook._store import files, sha256_of
 from robustbook.datasets import DataUnavailableError
-from robustbook.models import load_model, load_robustbench
-from robustbook.models._robustbench import _resource_filename, import_robustbench
+from robustbook.models import load_model
+from robustbook.models._robustbench import (
+    _resource_filename,
+    import_robustbench,
+    load_robustbench,
+)
 
 try:
     robustbench = import_robustbench()

@@ -398,7 +398,7 @@ def test_missing_packages_are_reported_first(run, monkeypatch):
 
     monkeypatch.setattr("robustbook.report._request.importlib.util.find_spec", bare)
     result = run("own_nets:leave", "mine.npz")
-    said = 'foolbox, pyautoattack are not installed; pip install "robustbook[report]"'
+    said = 'not installed: foolbox, pyautoattack; pip install "robustbook[report]"'
     assert (result.exit_code, result.stderr) == (1, f"robustbook: report: {said}\n")
     assert run("own_nets:Net", "mine.npz", "--skip=agreement,margins").exit_code == 0
 

@@ -2,11 +2,9 @@
 
 import pytest
 
-from robustbook.deployed import (
-    BYTE_SHIFTS,
-    CLASSIFIERS,
-    TEXT_SHIFTS,
-)
+from robustbook.deployed import TEXT_SHIFTS
+from robustbook.deployed._classifiers import CLASSIFIERS
+from robustbook.deployed._shifts import BYTE_SHIFTS
 from robustbook.label_free import ESTIMATES, SCORES
 from robustbook.studies.results import read_results
 

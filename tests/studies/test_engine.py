@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from robustbook._engine import Engine, LostWorkerError, run_on_worker
+from robustbook._engine import Engine, connect, run_on_worker
 from robustbook._store import cache
 from robustbook._store.cache import cached_arrays
 from robustbook._store.provenance import fingerprint
@@ -34,25 +34,18 @@ def test_engines_have_names(monkeypatch):
             Engine.named(name)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install .robustbook\[cl"):
-        Engine.named("dask://a:1")
+        connect("tcp://a:1")
 
 
-def test_calls_of_a_killed_process_run_again_and_the_guilty_one_is_named(tmp_path):
-    def die():
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def die_once(flag):
-        if not flag.exists():
-            flag.touch()
-            die()
-        return "survived"
-
-    # The first call is the first that runs, however slowly the processes start.
-    calls = [partial(die_once, tmp_path / "flag"), int, partial(int, "x"), die, float]
-    results = dict(Engine(processes=2).results(calls, title="toy"))
-    assert (results[0], results[1], results[4]) == ("survived", 0, 0.0)
-    assert isinstance(results[2], ValueError)
-    assert isinstance(results[3], LostWorkerError)
+def test_results_keep_their_order_and_a_dead_process_is_an_error():
+    engine = Engine(processes=2)
+    calls = [partial(time.sleep, 0.2), int, float]
+    assert [*engine.results(calls, title="toy")] == [None, 0, 0.0]
+    with pytest.raises(ValueError, match="invalid literal"):
+        [*engine.results([partial(int, "x"), int], title="toy")]
+    kill = partial(os._exit, 1)
+    with pytest.raises(OSError, match="the same command continues"):
+        [*engine.results([int, kill], title="toy")]
 
 
 def test_an_interrupted_run_drops_its_calls_silently(monkeypatch):
@@ -60,7 +53,7 @@ def test_an_interrupted_run_drops_its_calls_silently(monkeypatch):
     monkeypatch.setattr("threading.excepthook", thread_errors.append)
     calls = [int, *([partial(time.sleep, 60)] * 12)]
     results = Engine(processes=2).results(calls, title="toy")
-    assert next(results) == (0, 0)
+    assert next(results) == 0
     # Where tests run in processes, they are started without Python's handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -73,9 +66,8 @@ def test_an_interrupted_run_drops_its_calls_silently(monkeypatch):
 
 
 def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):
-    _, error = run_on_worker(tmp_path / "elsewhere" / ".run", tmp_path, 0, int)
     with pytest.raises(OSError, match="set ROBUSTBOOK_CACHE, where the run is started"):
-        raise error
+        run_on_worker(tmp_path / "elsewhere" / "cache", tmp_path, int)
     with pytest.raises(RuntimeError, match="start the workers anew"):
         _compute._with_code("robustbook.scores", "0" * 64, int)
 

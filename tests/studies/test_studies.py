@@ -437,7 +437,7 @@ def test_all_runs_what_waits_the_cheapest_first(toy, project, monkeypatch):
     monkeypatch.setattr("robustbook._engine._PATIENCE", 0.1)
     for wrong, word in (
         (("--engine", "nowhere"), "engine"), (("--minutes", "nan"), "minutes"),
-        (("--engine", "dask://127.0.0.1:1"), "no scheduler answers at tcp://127"),
+        (("--engine", "dask://127.0.0.1:1"), "no scheduler with a worker answers"),
     ):  # fmt: skip
         code, told = command("all", *wrong)
         assert (code, ran) == (2, [])

@@ -5,8 +5,9 @@ allocates memory of the size of its input.
 """
 
 import math
+import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -38,8 +39,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
     try:
         # Lists become float64; torch.as_tensor would round them to float32.
         array = np.asarray(value)
-        if not array.dtype.isnative:
-            array = array.astype(array.dtype.newbyteorder("="))
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         if any(stride < 0 for stride in array.strides):
             array = array.copy()
         with warnings.catch_warnings():
@@ -90,23 +90,14 @@ def check_logits(
     if logits.ndim == 2 and len(logits) == 0 and empty:
         return logits
     if logits.ndim != 2 or len(logits) == 0:
-        remedy = ""
-        if logits.ndim == 3 and len(logits) == 1:
-            remedy = f"; if it is one array in a tuple or list, pass {name}[0]"
-        elif logits.ndim > 2:
-            remedy = (
-                "; for (N, K, H, W), movedim(1, -1).flatten(0, -2) makes pixels the "
-                "samples, and the standard error takes them for independent"
-            )
         raise ValueError(
             f"{name}: expected shape (N, K), samples by classes, with at least one "
-            f"sample, got {tuple(logits.shape)}{remedy}"
+            f"sample, got {tuple(logits.shape)}"
         )
     if logits.shape[1] < 2:
         raise ValueError(
-            f"{name}: expected at least 2 classes, got shape "
-            f"{tuple(logits.shape)}; for a single binary score z pass the two "
-            f"logits (0, z)"
+            f"{name}: expected at least 2 classes, got shape {tuple(logits.shape)}; "
+            "for a single binary score z pass the two logits (0, z)"
         )
     low, high = (float(bound) for bound in logits.aminmax())
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -114,8 +105,7 @@ def check_logits(
     if max(-low, high) > LARGEST_LOGIT:
         raise ValueError(
             f"{name}: expected logits within ±{LARGEST_LOGIT:g}, got "
-            f"{low if -low > high else high:g}; divide all logits by one constant "
-            f"first (posterior agreement does not change)"
+            f"{low if -low > high else high:g}; divide all of them by one constant"
         )
     return logits
 
@@ -188,29 +178,25 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
             f"prior: expected shape ({num_classes},), one probability a class, got "
             f"{tuple(weights.shape)}"
         )
-    lowest, index = weights.min(0)
-    if not float(lowest) >= 1e-100:
+    total, lowest = math.fsum(weights.tolist()), float(weights.min())
+    if not lowest >= 1e-100:
         raise ValueError(
-            f"prior: expected positive probabilities, of at least 1e-100, got "
-            f"{float(lowest):g} at index {int(index)}; leave out classes that cannot "
-            "occur"
+            "prior: expected positive probabilities, of at least 1e-100, got "
+            f"{lowest:g}; leave out classes that cannot occur"
         )
-    total = math.fsum(weights.tolist())
     # Single precision rounds the sum.
     if abs(total - 1.0) > 1e-6:
         raise ValueError(
-            f"prior: expected probabilities that sum to 1, got a sum of {total:g}; "
-            f"divide by it"
+            f"prior: expected probabilities that sum to 1, got a sum of {total:g}"
         )
     return weights / total
 
 
 def check_positive(name: str, value: Any) -> float:
     """Return `value` as a positive finite float."""
-    number = check_real(name, value)
-    if not number > 0 or math.isinf(number):
-        raise ValueError(f"{name}: expected a positive finite number, got {number:g}")
-    return number
+    return _in_range(
+        name, value, "a positive finite number", lambda x: 0 < x < math.inf
+    )
 
 
 def check_bound(name: str, value: Any, *, norm: str = "linf") -> float:
@@ -226,33 +212,31 @@ def check_bound(name: str, value: Any, *, norm: str = "linf") -> float:
 
 def check_non_negative(name: str, value: Any, *, infinite: bool = False) -> float:
     """Return `value` as a float of at least 0; infinity only if allowed."""
-    number = check_real(name, value)
-    if not number >= 0 or (math.isinf(number) and not infinite):
-        kind = "a number" if infinite else "a finite number"
-        raise ValueError(f"{name}: expected {kind} of at least 0, got {number:g}")
-    return number
+    kind = f"a {'' if infinite else 'finite '}number of at least 0"
+    most = math.inf if infinite else sys.float_info.max
+    return _in_range(name, value, kind, lambda x: 0 <= x <= most)
 
 
 def check_fraction(name: str, value: Any) -> float:
     """Return `value` as a float in [0, 1]."""
-    number = check_real(name, value)
-    if not 0 <= number <= 1:
-        raise ValueError(f"{name}: expected a number in [0, 1], got {number:g}")
-    return number
+    return _in_range(name, value, "a number in [0, 1]", lambda x: 0 <= x <= 1)
 
 
 def check_level(level: Any) -> float:
     """Return the coverage of an interval, below 1 by so much that it is finite."""
-    number = check_fraction("level", level)
-    if not 0 < number < 1 - 1e-12:
-        raise ValueError(f"level: expected a number in (0, 1), got {number:g}")
+    return _in_range("level", level, "a number in (0, 1)", lambda x: 0 < x < 1 - 1e-12)
+
+
+def _in_range(name: str, value: Any, kind: str, fits: Callable[[float], bool]) -> float:
+    number = check_real(name, value)
+    if not fits(number):
+        raise ValueError(f"{name}: expected {kind}, got {number:g}")
     return number
 
 
 def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
     """Return `value` as an integer of at least `minimum`."""
-    integral = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not integral:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: expected an integer, got {value!r}")
     if value < minimum:
         raise ValueError(f"{name}: expected at least {minimum}, got {value}")
@@ -351,13 +335,9 @@ def _first_not_finite(name: str, values: Tensor, start: int = 0) -> str:
     """Return the message for the first NaN or infinity."""
     row, *index = (~values.isfinite()).nonzero()[0].tolist()
     entry = float(values[(row, *index)])
-    place = (start + row, *index)
     remedy = "remove such samples from both arrays or mend the model"
     if entry == -math.inf:
-        remedy = (
-            "take the logarithm of a probability of 0 after clipping, such as at 1e-6, "
-            "and report this number, as the result depends on it; leave masked classes "
-            "out of both arrays"
-        )
+        remedy = "clip probabilities before their logarithm, or leave out the class"
     got = "NaN" if math.isnan(entry) else f"{entry}"
+    place = (start + row, *index)
     return f"{name}: expected finite numbers, got {got} at index {place}; {remedy}"

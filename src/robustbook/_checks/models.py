@@ -137,8 +137,7 @@ def find_device(
         requested = torch.empty(0, device=device).device
     except (AssertionError, RuntimeError) as error:
         raise ValueError(
-            f"device: expected auto, cpu, or a device of this machine; got {device!r} "
-            f"({str(error).splitlines()[0]})"
+            f"device: expected auto, cpu, or a device of this machine; got {device!r}"
         ) from error
     if parameter is not None and parameter.device != requested:
         raise ValueError(

@@ -9,38 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from robustbook.agreement._calibration import Calibration, calibrate_beta
 from robustbook.agreement._measure import (
-    AdamTrace,
     adam_agreement,
     compare_agreement,
     posterior_agreement,
 )
-from robustbook.agreement._other_answers import (
-    CertifiedAgreement,
-    gaussian_agreement,
-    soft_label_agreement,
-)
+from robustbook.agreement._other_answers import gaussian_agreement, soft_label_agreement
 from robustbook.agreement._paired_accuracy import (
     PairedAccuracy,
-    PairedAccuracyDifference,
     compare_paired_accuracy,
     paired_accuracy,
 )
 from robustbook.agreement._paired_accuracy import as_calibration as as_calibration
-from robustbook.agreement._planning import (
-    GroupedEstimate,
-    interval_by_groups,
-    pairs_needed,
-)
-from robustbook.agreement._result import Agreement, AgreementComparison
-from robustbook.agreement._samples import (
-    AgreementDecomposition,
-    ContributionGroup,
-    decompose_agreement,
-    pair_by_label,
-    pair_nearest,
-    pair_optimal,
-    shift_by_ratio,
-)
+from robustbook.agreement._planning import interval_by_groups, pairs_needed
+from robustbook.agreement._result import Agreement
+from robustbook.agreement._samples import decompose_agreement as decompose_agreement
+from robustbook.agreement._samples import pair_by_label, pair_nearest, pair_optimal
+from robustbook.agreement._samples import shift_by_ratio as shift_by_ratio
 from robustbook.agreement._temperatures import (
     agreement_curve,
     agreement_loss,
@@ -58,17 +42,10 @@ if TYPE_CHECKING:
     from robustbook.agreement._metric import PosteriorAgreement
 
 __all__ = [
-    "AdamTrace",
     "Agreement",
-    "AgreementComparison",
-    "AgreementDecomposition",
     "Calibration",
     "CertificateError",
-    "CertifiedAgreement",
-    "ContributionGroup",
-    "GroupedEstimate",
     "PairedAccuracy",
-    "PairedAccuracyDifference",
     "PosteriorAgreement",
     "adam_agreement",
     "agreement_curve",
@@ -76,7 +53,6 @@ __all__ = [
     "calibrate_beta",
     "compare_agreement",
     "compare_paired_accuracy",
-    "decompose_agreement",
     "gaussian_agreement",
     "gibbs_posterior",
     "interval_by_groups",
@@ -89,7 +65,6 @@ __all__ = [
     "pairs_needed",
     "posterior_agreement",
     "posterior_overlap",
-    "shift_by_ratio",
     "soft_label_agreement",
     "symmetric_channel_capacity",
 ]

@@ -30,11 +30,7 @@ with extra("metric"):
 
 _NUMBERS: Final = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
 _ENDS: Final = ("low", "high")
-_ESTIMATE: Final = (
-    "paired_accuracy",
-    "paired_accuracy_low",
-    "paired_accuracy_high",
-)
+_ESTIMATE: Final = ("paired_accuracy", "paired_accuracy_low", "paired_accuracy_high")
 
 
 class PosteriorAgreement(Metric):

@@ -6,10 +6,15 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_bound, check_choice, check_count
+from robustbook._checks.arguments import (
+    ArrayLike,
+    check_bound,
+    check_choice,
+    check_count,
+)
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import Batch, Norm, Settings, run_attack
 
 #: Each loss, with the number of classes that it needs.
 LOSSES: Final = {"ce": 2, "dlr": 3, "targeted": 4}

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count, check_positive
+from robustbook._checks.arguments import ArrayLike, check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.attacks import engine
 from robustbook.attacks._result import AttackResult
@@ -42,8 +42,8 @@ def closest(
 
 def fmn(
     model: Model,
-    images: engine.ArrayLike,
-    labels: engine.ArrayLike | None = None,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
     *,
     steps: int = 100,
     step_size: float = 1.0,
@@ -120,8 +120,8 @@ def fmn(
 
 def fab(
     model: Model,
-    images: engine.ArrayLike,
-    labels: engine.ArrayLike | None = None,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
     *,
     steps: int = 100,
     targets: int | None = None,

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from robustbook import _defaults as defaults
-from robustbook._checks.arguments import check_bound, check_count
+from robustbook._checks.arguments import ArrayLike, check_bound, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import Batch, Norm, Settings, run_attack
 
 
 def fgsm(

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from robustbook._checks import models
+from robustbook._checks.arguments import ArrayLike as ArrayLike
 from robustbook._checks.arguments import (
-    ArrayLike,
     check_choice,
     check_count,
     check_labels,
@@ -26,8 +26,6 @@ from robustbook._checks.images import check_images
 from robustbook.attacks._result import NORMS, AttackResult
 from robustbook.attacks._result import Norm as Norm  # for margins, as distances
 from robustbook.attacks._result import distances as distances
-
-__all__ = ["ArrayLike", "Batch", "Settings", "run_attack"]
 
 
 class _Isolated(torch.autograd.Function):

@@ -6,14 +6,13 @@ linearized estimates, Chapter 20 the unbiased one.
 """
 
 from robustbook.average_case._estimators import linear_exact, mmse, taylor
-from robustbook.average_case._normal import OrthantProbability, orthant_probability
+from robustbook.average_case._normal import orthant_probability
 from robustbook.average_case._result import Robustness
 from robustbook.average_case._sampling import control_variate, monte_carlo
 from robustbook.average_case._sigmoid import mv_sigmoid, softmax_proxy
 from robustbook.average_case._splitting import splitting
 
 __all__ = [
-    "OrthantProbability",
     "Robustness",
     "control_variate",
     "linear_exact",

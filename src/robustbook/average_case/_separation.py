@@ -164,12 +164,7 @@ _Prepare = Callable[[Factor, tuple[Tensor, ...]], _Integrand]
 
 
 def integrate(
-    factor: Factor,
-    points: int,
-    seed: int,
-    *,
-    shift: int = 0,
-    single: bool = True,
+    factor: Factor, points: int, seed: int, *, shift: int = 0, single: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Return means over each scramble (problems, scrambles), and errors of rounding.
 

@@ -7,13 +7,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook._checks.models import Model, keeping_generators
-from robustbook.average_case._problem import (
-    BATCH,
-    SPLIT,
-    Problem,
-    draw_normal,
-    set_up,
-)
+from robustbook.average_case._problem import BATCH, SPLIT, Problem, draw_normal, set_up
 from robustbook.average_case._result import Robustness, make_result
 
 #: A run that has got this rare without a failure ends, and counts as none.

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from robustbook.cli import _app
 from robustbook.cli._app import Argument, Option, as_messages
-
-if TYPE_CHECKING:
-    from robustbook._comparison import Comparison
-
-_Lines = list[tuple[str, str]]
+from robustbook.cli._output import (
+    RATES,
+    agreement_fields,
+    agreement_lines,
+    comparison_fields,
+    comparison_lines,
+    estimate_fields,
+    estimate_lines,
+    group_lines,
+    plan_lines,
+    print_json,
+    print_table,
+)
 
 _Labels = Annotated[Path | None, Option(help="True classes, (N,), for accuracies.")]
 _Prior = Annotated[Path | None, Option(help="Class prior, (K,); uniform if left out.")]
@@ -66,7 +73,12 @@ def score(
     as_json: _Json = False,
 ) -> None:
     """Score a model: posterior agreement between clean and shifted inputs."""
-    from robustbook.agreement import log_probabilities, posterior_agreement
+    from robustbook.agreement import (
+        calibrate_beta,
+        log_probabilities,
+        paired_accuracy,
+        posterior_agreement,
+    )
     from robustbook.scores import accuracy
 
     files = {"logits": clean, "shifted_logits": shifted}
@@ -86,20 +98,24 @@ def score(
         if true is not None:
             names = "accuracy", "shifted_accuracy"
             scores |= {n: accuracy(x, true) for n, x in zip(names, both, strict=True)}
-        estimate = calibrate and _paired_accuracy(both, calibrate, key, probabilities)
+        estimate = None
+        if calibrate:
+            on = _read_source(calibrate, key, probabilities=probabilities)
+            calibration = calibrate_beta(*on, probabilities=probabilities)
+            estimate = paired_accuracy(*both, calibrated_on=calibration)
         grouped = _by_groups(groups, agreement, estimate)
         # Two models like this one, whose contributions are uncorrelated.
         error = (grouped[0] if grouped else agreement).standard_error
         needed = _pairs_needed(plan, error * math.sqrt(2 * count))
     if as_json:
-        fields = _fields(agreement) | scores | _estimate_fields(estimate)
+        fields = agreement_fields(agreement) | scores | estimate_fields(estimate)
         by_group = {"by_group": [vars(each) for each in grouped]} if grouped else {}
-        _print_json(fields | by_group | needed)
+        print_json(fields | by_group | needed)
         return
-    rates = [(_RATES[name], f"{scores[name]:.4f}") for name in _RATES if name in scores]
-    lines = _agreement_lines(agreement, uniform=prior is None)
-    lines += [*rates, *_estimate_lines(estimate), *_group_lines(grouped)]
-    _print_table([*lines, *_plan_lines(plan, needed)])
+    rates = [(RATES[name], f"{scores[name]:.4f}") for name in RATES if name in scores]
+    lines = agreement_lines(agreement, uniform=prior is None)
+    lines += [*rates, *estimate_lines(estimate), *group_lines(grouped)]
+    print_table([*lines, *plan_lines(plan, needed)])
 
 
 def _by_groups(path: Path | None, agreement: Any, estimate: Any) -> list[Any]:
@@ -117,17 +133,6 @@ def _by_groups(path: Path | None, agreement: Any, estimate: Any) -> list[Any]:
     return [interval_by_groups(each, groups) for each in results if each is not None]
 
 
-def _group_lines(grouped: list[Any]) -> _Lines:
-    names = "agreement", "accuracy"
-    return [
-        (
-            f"{name}, {each.num_groups} groups",
-            "{:.4f} to {:.4f} at 95 %".format(*each.interval),
-        )
-        for name, each in zip(names, grouped, strict=False)
-    ]
-
-
 def _pairs_needed(plan: float | None, deviation: float) -> dict[str, int]:
     from robustbook.agreement import pairs_needed
 
@@ -142,23 +147,14 @@ def _pairs_needed(plan: float | None, deviation: float) -> dict[str, int]:
     return {"pairs_needed": pairs_needed(plan, deviation)}
 
 
-def _plan_lines(plan: float | None, needed: dict[str, int]) -> _Lines:
-    return [(f"pairs to find {plan:g} nats", f"{n}") for n in needed.values()]
-
+_ROWS_LOOKED_AT = 10_000
+_TOP = (
+    "rows look like log-probabilities of the most probable classes only; agreement "
+    "needs all K of them, and this score is of another model"
+)
 
 #: Names of the two calibration files in messages.
 _SOURCE = "calibration logits", "calibration labels"
-
-
-def _paired_accuracy(
-    pair: list[Any], calibrate: tuple[Path, Path], key: str | None, probabilities: bool
-) -> Any:
-    """Estimate the accuracy, calibrated on two files."""
-    from robustbook.agreement import calibrate_beta, paired_accuracy
-
-    logits, labels = _read_source(calibrate, key, probabilities=probabilities)
-    calibration = calibrate_beta(logits, labels, probabilities=probabilities)
-    return paired_accuracy(*pair, calibrated_on=calibration)
 
 
 def _read_source(
@@ -175,25 +171,8 @@ def _read_source(
     return [*arrays, read_labels(labels)]
 
 
-def _estimate_fields(estimate: Any) -> dict[str, Any]:
-    if estimate is None:
-        return {}
-    fields = {name: getattr(estimate, name) for name in (*_ESTIMATE, "level")}
-    names = "beta", "interval", "num_samples", "cross_entropy"
-    calibration = {name: getattr(estimate.calibration, name) for name in names}
-    return {"paired_accuracy": fields | {"calibration": calibration}}
-
-
-def _estimate_lines(estimate: Any) -> _Lines:
-    if estimate is None:
-        return []
-    (low, high), beta = estimate.interval, estimate.calibration.beta
-    value = f"{estimate.value:.4f}, {low:.4f} to {high:.4f} at {estimate.level:.0%}"
-    calibrated = "infinite" if math.isinf(beta) else f"{beta:.6g}"
-    return [("accuracy, estimated", value), ("  calibrated β", calibrated)]
-
-
-#: Options of compare that are for a list of models.
+#: Options of compare that are for a list of models, and for files of logits.
+_OF_FILES = ("labels", "prior", "tol", "key", "calibrate", "plan")
 _OF_MODELS = ("images", "eps", "sigma", "skip", "seed", "device")
 
 
@@ -243,22 +222,13 @@ def compare(
     robustbook compare models.txt --data digits:test --images 50
     """
     if len(files) == 1 and files[0].suffix == ".txt":
-        _app.refuse_options(
-            context,
-            "four files of logits",
-            "labels",
-            "prior",
-            "tol",
-            "key",
-            "calibrate",
-            "plan",
-        )
+        _app.refuse_options(context, "four files of logits", *_OF_FILES)
         with as_messages(), _app.resumable():
             if data is None:
                 raise ValueError("--data: expected images to measure the models on")
             options = {name: context.params[name] for name in _OF_MODELS}
             results = _app.sweep(engine, model=str(files[0]), data=data, **options)
-        _print_json(results.numbers) if as_json else print(results.table)
+        print_json(results.numbers) if as_json else print(results.table)
         raise typer.Exit(bool(results.failures))
     if len(files) != 4:
         _app.fail(
@@ -282,10 +252,10 @@ def compare(
         needed = _pairs_needed(plan, error * math.sqrt(len(logits[0])))
     names = [(files[0], files[1]), (files[2], files[3])]
     if as_json:
-        _print_json(_comparison_fields(comparison, names) | needed)
+        print_json(comparison_fields(comparison, names) | needed)
         return
-    lines = _comparison_lines(comparison, names) + _plan_lines(plan, needed)
-    _print_table(lines, width=26)
+    lines = comparison_lines(comparison, names) + plan_lines(plan, needed)
+    print_table(lines, width=26)
 
 
 def _read(
@@ -321,94 +291,3 @@ def _read(
     true = None if labels is None else read_labels(labels)
     weights = None if prior is None else read_array(prior, default="prior").squeeze()
     return logits, true, weights
-
-
-_ROWS_LOOKED_AT = 10_000
-_TOP = (
-    "rows look like log-probabilities of the most probable classes only; agreement "
-    "needs all K of them, and this score is of another model"
-)
-
-_FIELDS = (
-    *("pa", "standard_error", "beta", "upper_bound", "gap", "evaluations", "passes"),
-    *("num_samples", "num_classes", "log_pa", "hard_part", "confidence_part"),
-)
-
-_ESTIMATE = "value", "standard_error", "interval"
-
-_RATES = {
-    "accuracy": "accuracy, clean",
-    "shifted_accuracy": "accuracy, shifted",
-    "same_answer_rate": "same-answer rate",
-    "paired_accuracy": "accuracy, estimated",
-}
-
-
-def _fields(agreement: Any) -> dict[str, Any]:
-    return {name: getattr(agreement, name) for name in _FIELDS}
-
-
-def _print_json(numbers: dict[str, Any]) -> None:
-    from robustbook._json import strict
-
-    print(json.dumps(strict(numbers), allow_nan=False))
-
-
-def _agreement_lines(agreement: Any, *, uniform: bool) -> _Lines:
-    most = math.log(agreement.num_classes)
-    beta = "infinite" if math.isinf(agreement.beta) else f"{agreement.beta:.6g}"
-    share = f", {agreement.pa / most:.1%} of log K" if uniform else ""
-    error = agreement.standard_error
-    low, high = agreement.interval()
-    return [
-        ("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}"),
-        ("posterior agreement", f"{agreement.pa:.6f} nats per sample{share}"),
-        ("  95 % interval", f"{low:.6f} to {high:.6f}"),
-        ("  standard error", "undefined" if math.isnan(error) else f"{error:.6f}"),
-        ("  hard decisions", f"{agreement.hard_part:.6f}"),
-        ("  confidences", f"{agreement.confidence_part:+.6f}"),
-        ("  certified gap", f"{agreement.gap:.1e}"),
-        ("inverse temperature β*", beta),
-        ("log PA, papers' scale", f"{agreement.log_pa:.6g}"),
-    ]
-
-
-def _comparison_fields(
-    comparison: Comparison, names: list[tuple[Path, Path]]
-) -> dict[str, Any]:
-    both = zip(names, comparison.agreements, comparison.scores, strict=True)
-    models = [
-        {"clean": str(clean), "shifted": str(shifted)} | _fields(agreement) | scores
-        for (clean, shifted), agreement, scores in both
-    ]
-    differences = {
-        name: {field: getattr(one, field) for field in _ESTIMATE}
-        for name, one in comparison.differences.items()
-    }
-    return {
-        "models": models,
-        "differences": [{"first": 0, "second": 1, **differences}],
-    }
-
-
-def _comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) -> _Lines:
-    agreement = comparison.agreements[0]
-    lines = [("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}")]
-    for letter, (clean, shifted) in zip("AB", names, strict=True):
-        lines.append((f"model {letter}", f"{clean}, {shifted}"))
-    first, second = comparison.scores
-    lines.append(("", "      A       B    A - B    s.e.  95 % interval"))
-    for name, difference in comparison.differences.items():
-        low, high = difference.interval
-        row = f"{first[name]:7.4f}{second[name]:8.4f}{difference.value:+9.4f}"
-        if math.isnan(difference.standard_error):
-            row += "  undefined"
-        else:
-            row += f"{difference.standard_error:8.4f}  {low:+.4f} to {high:+.4f}"
-        lines.append((_RATES.get(name, "posterior agreement, nats"), row))
-    return lines
-
-
-def _print_table(lines: _Lines, *, width: int = 28) -> None:
-    for name, value in lines:
-        print(f"{name:<{width}}{value}")

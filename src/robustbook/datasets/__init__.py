@@ -6,23 +6,22 @@ the user's cache, and are downloaded from their public address last; the sha256 
 file is checked.
 """
 
-from robustbook._store import DataUnavailableError, data_directory
-from robustbook.datasets._images import dataset_spec, fetch, list_datasets, load_dataset
-from robustbook.datasets._sentences import Sentences, list_sentences, load_sentences
-from robustbook.datasets._types import Dataset, DatasetSpec
-from robustbook.datasets._votes import list_votes, load_votes
+from robustbook._store import DataUnavailableError
+from robustbook._store import data_directory as data_directory
+from robustbook.datasets._images import dataset_spec as dataset_spec
+from robustbook.datasets._images import fetch, list_datasets, load_dataset
+from robustbook.datasets._sentences import Sentences as Sentences
+from robustbook.datasets._sentences import list_sentences as list_sentences
+from robustbook.datasets._sentences import load_sentences
+from robustbook.datasets._types import Dataset
+from robustbook.datasets._votes import list_votes as list_votes
+from robustbook.datasets._votes import load_votes
 
 __all__ = [
     "DataUnavailableError",
     "Dataset",
-    "DatasetSpec",
-    "Sentences",
-    "data_directory",
-    "dataset_spec",
     "fetch",
     "list_datasets",
-    "list_sentences",
-    "list_votes",
     "load_dataset",
     "load_sentences",
     "load_votes",

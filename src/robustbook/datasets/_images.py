@@ -230,7 +230,7 @@ def load_dataset(name: str, split: str) -> Dataset:
 def fetch(name: str, *, progress: bool = True) -> list[Path]:
     """Make sure that the files of a data set are on this machine.
 
-    It is one of :func:`list_datasets`, :func:`list_sentences` or :func:`list_votes`.
+    It is one of :func:`list_datasets`, ``list_sentences`` or ``list_votes``.
 
     Returns
     -------

@@ -18,8 +18,6 @@ from robustbook._store.downloads import data_folder
 if TYPE_CHECKING:
     from robustbook.datasets._types import Arrays, DatasetSpec
 
-__all__ = ["PACS_CLASSES", "PACS_DOMAINS"]
-
 #: The domains of PACS, which are its splits, and its classes in the order of labels.
 PACS_DOMAINS: Final = ("photo", "art_painting", "cartoon", "sketch")
 PACS_CLASSES: Final = (

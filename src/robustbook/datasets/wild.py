@@ -22,7 +22,7 @@ from robustbook._store import DataUnavailableError
 from robustbook.datasets._types import Dataset, positions_of
 from robustbook.datasets.photographs import opened
 
-__all__ = ["SPLITS", "WildDataset", "load_wild"]
+__all__ = ["load_wild"]
 
 #: Parts of the data sets. "validation" has the domains of "train" where those of
 #: "test" are others (camelyon17; its second validation part is "ood").

@@ -6,26 +6,16 @@ let :func:`measure_shifts` say how often it is still right after each shift, wit
 and without.
 """
 
-from robustbook.deployed._classifiers import CLASSIFIERS, Classifier, load_classifier
+from robustbook.deployed._classifiers import load_classifier
 from robustbook.deployed._measure import measure_shifts
-from robustbook.deployed._sample import (
-    FILE_TYPES,
-    Sample,
-    installed_packages,
-    load_files,
-)
-from robustbook.deployed._shifts import BYTE_SHIFTS, TEXT_SHIFTS, apply_shift
+from robustbook.deployed._sample import Sample as Sample
+from robustbook.deployed._sample import load_files
+from robustbook.deployed._shifts import TEXT_SHIFTS, apply_shift
 from robustbook.deployed._translations import load_translations
 
 __all__ = [
-    "BYTE_SHIFTS",
-    "CLASSIFIERS",
-    "FILE_TYPES",
     "TEXT_SHIFTS",
-    "Classifier",
-    "Sample",
     "apply_shift",
-    "installed_packages",
     "load_classifier",
     "load_files",
     "load_translations",

@@ -8,23 +8,11 @@ with them in Chapters 9 and 27. :func:`score_pairs` returns all that one network
 logits allow.
 """
 
-from robustbook.label_free._confidence import (
-    average_confidence,
-    average_thresholded_confidence,
-    class_wise_confidence,
-    confidence_optimal_transport,
-    difference_of_confidences,
-)
+from robustbook.label_free._confidence import average_confidence, class_wise_confidence
 from robustbook.label_free._networks import (
     agreement_on_the_line,
     disagreement_bound,
     generalization_disagreement,
-)
-from robustbook.label_free._orders import (
-    effective_invariance,
-    matrix_norm,
-    mutual_information,
-    nuclear_norm,
 )
 from robustbook.label_free._table import ESTIMATES, SCORES, score_pairs
 
@@ -33,15 +21,8 @@ __all__ = [
     "SCORES",
     "agreement_on_the_line",
     "average_confidence",
-    "average_thresholded_confidence",
     "class_wise_confidence",
-    "confidence_optimal_transport",
-    "difference_of_confidences",
     "disagreement_bound",
-    "effective_invariance",
     "generalization_disagreement",
-    "matrix_norm",
-    "mutual_information",
-    "nuclear_norm",
     "score_pairs",
 ]

@@ -9,12 +9,7 @@ from scipy.sparse import csr_array
 from scipy.special import entr
 
 from robustbook._checks.arguments import check_labels
-from robustbook.label_free._inputs import (
-    Array,
-    flat,
-    probabilities,
-    with_labels,
-)
+from robustbook.label_free._inputs import Array, flat, probabilities, with_labels
 
 
 def average_confidence(shifted: Any) -> float:
@@ -97,7 +92,7 @@ def average_thresholded_confidence(
     Parameters
     ----------
     shifted, source
-        As for :func:`difference_of_confidences`.
+        As for ``difference_of_confidences``.
     score : str, default "maximum"
         The largest probability, or "entropy", the negative one.
 
@@ -190,7 +185,7 @@ def class_wise_confidence(shifted: Any, source: tuple[Any, Any]) -> float:
     Parameters
     ----------
     shifted, source
-        As for :func:`difference_of_confidences`.
+        As for ``difference_of_confidences``.
 
     Returns
     -------

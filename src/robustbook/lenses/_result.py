@@ -11,11 +11,7 @@ import torch
 from torch import Tensor
 
 from robustbook import _defaults as defaults
-from robustbook._checks.arguments import (
-    are_probabilities,
-    check_bound,
-    check_count,
-)
+from robustbook._checks.arguments import are_probabilities, check_bound, check_count
 from robustbook._intervals import Estimate, wilson
 from robustbook.agreement import Agreement
 from robustbook.average_case import Robustness

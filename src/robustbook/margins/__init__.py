@@ -5,20 +5,13 @@ margin is free. Chapter 22 asks when one predicts the other, Chapters 23 and 24 
 prediction, Chapter 30 learns a better one.
 """
 
-from robustbook._intervals import Estimate
-from robustbook.margins._accuracy import (
-    RobustAccuracy,
-    StratifiedSample,
-    estimate_robust_accuracy,
-    stratified_sample,
-)
+from robustbook.margins._accuracy import estimate_robust_accuracy, stratified_sample
 from robustbook.margins._accuracy import tune_threshold as tune_threshold  # studies
 from robustbook.margins._consistency import Consistency, margin_consistency
 from robustbook.margins._consistency import concordance as concordance
 from robustbook.margins._consistency import ranks as ranks
-from robustbook.margins._detection import Detection, detection_scores
+from robustbook.margins._detection import detection_scores
 from robustbook.margins._free import (
-    ClassDistances,
     class_distances,
     feature_margin,
     gradient_normalized_margin,
@@ -28,14 +21,9 @@ from robustbook.margins._input_margin import InputMargins, input_margin
 from robustbook.margins._pseudo import PseudoMargin
 
 __all__ = [
-    "ClassDistances",
     "Consistency",
-    "Detection",
-    "Estimate",
     "InputMargins",
     "PseudoMargin",
-    "RobustAccuracy",
-    "StratifiedSample",
     "class_distances",
     "detection_scores",
     "estimate_robust_accuracy",

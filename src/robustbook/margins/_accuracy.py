@@ -109,7 +109,7 @@ def estimate_robust_accuracy(
 ) -> RobustAccuracy:
     """Estimate robust accuracy from the input margins of a few samples.
 
-    Returns a :class:`RobustAccuracy`: three estimates, two with intervals. Algorithm 1
+    Returns a ``RobustAccuracy``: three estimates, two with intervals. Algorithm 1
     of the paper tunes a threshold of the logit margin to the robust accuracy of the
     sample and applies it to all. The plain estimate is the share in the sample. The
     difference estimator predicts all outcomes from the logit margins, cross-fitted, and
@@ -289,7 +289,7 @@ class StratifiedSample:
     def robust_accuracy(
         self, input_margin: ArrayLike, eps: float, *, level: float = 0.95
     ) -> Estimate:
-        """Return an :class:`Estimate` from the input margins of this sample.
+        """Return an ``Estimate`` from the input margins of this sample.
 
         Parameters
         ----------
@@ -331,7 +331,7 @@ def stratified_sample(
     """Choose samples to measure among right predictions, spread over logit margins.
 
     Right predictions are divided into strata of equal size by their logit margin; from
-    each, about the same number is drawn. Returns a :class:`StratifiedSample`. Source:
+    each, about the same number is drawn. Returns a ``StratifiedSample``. Source:
     Cochran, "Sampling techniques", 1977, chapter 6; Chapter 23.
 
     Parameters

@@ -8,11 +8,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from robustbook._checks.arguments import (
-    ArrayLike,
-    check_count,
-    check_level,
-)
+from robustbook._checks.arguments import ArrayLike, check_count, check_level
 from robustbook._intervals import normal_quantile, wilson
 from robustbook.margins._arrays import (
     Flags,
@@ -78,7 +74,7 @@ def detection_scores(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Detection:
-    """Score the detection of brittle decisions by a small margin: :class:`Detection`.
+    """Score the detection of brittle decisions by a small margin: ``Detection``.
 
     Brittle decisions are the positive class; the lower the score, the more brittle.
     Source: the margin paper, section 2.3; Newcombe, "Confidence intervals for an effect

@@ -137,7 +137,7 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
     """Measure how far from equidistant the classes of a linear head are.
 
     Only for equidistant classes is the logit margin proportional to the distance in
-    feature space. Returns :class:`ClassDistances`. Source: the margin paper, section
+    feature space. Returns ``ClassDistances``. Source: the margin paper, section
     2.1 and Figure 13; Chapter 22.
 
     Parameters

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count
+from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook._checks.models import Model
-from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import Batch, Norm, Settings, run_attack
 from robustbook.margins._recipe import Search
 
 

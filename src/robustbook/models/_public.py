@@ -90,7 +90,7 @@ def list_public_models() -> list[str]:
 
 
 def public_model(name: str) -> PublicModel:
-    """Return the entry of one of :func:`list_public_models`; ValueError of another.
+    """Return the entry of one of ``list_public_models``; ValueError of another.
 
     Examples
     --------

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._array_files import FileError, npz_names, read_array
+from robustbook._array_files import FileError, npz_names, read_array, readable
 from robustbook._checks.arguments import as_tensor, check_count, check_labels
 from robustbook._checks.images import check_images
 from robustbook.datasets import dataset_spec, list_datasets, load_dataset
@@ -24,22 +24,10 @@ _ACCEPTED: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images, with their classes if these are known.
+    """Images (N, C, H, W), float32 in [0, 1], with their classes if these are known.
 
-    Attributes
-    ----------
-    images : Tensor, shape (N, C, H, W)
-        float32 pixels in [0, 1].
-    labels : Tensor, shape (N,), or None
-        int64 classes.
-    name : str
-        Name of the data set or file.
-    positions : Tensor, shape (N,)
-        Positions of the images in the data set or file.
-    num_classes : int or None
-        K, if the data set defines it.
-    others : tuple of str
-        Names of other arrays in the file.
+    `positions` are those in the data set or file. A file does not define `num_classes`;
+    `others` are the names of its arrays that are neither images nor labels.
     """
 
     images: Tensor = field(repr=False)
@@ -144,16 +132,10 @@ def _read_file(path: Path) -> Images:
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not path.is_file():
-        raise FileError(f"{path}: {'not a' if path.exists() else 'no such'} file")
-    try:
+    with readable(path):
         return dict(load_file(path))
-    except (SafetensorError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise FileError(f"{path}: cannot be read ({reason}); save it again") from error
 
 
 def _as_images(pixels: Tensor) -> Tensor:

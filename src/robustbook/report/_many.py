@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
 from robustbook._comparison import paired_means, paired_rates
 from robustbook._engine import Engine
@@ -32,36 +31,20 @@ FORMAT: Final = "robustbook many 1"
 #: Images of a batch: an interruption loses no more.
 _BATCH: Final = 64
 
-
-@dataclass(frozen=True)
-class Measure:
-    """A mean over images: its name, and the values of each model."""
-
-    name: str
-    values: dict[str, Tensor]
-    rate: bool
-    #: Largest difference that is plausible where the values of both models are equal.
-    unseen: float = 0.0
-
-    def mean(self, model: str) -> float:
-        """Return the mean over the images."""
-        return float(self.values[model].double().mean())
-
-    def difference(self, model: str, other: str) -> Estimate:
-        """Return the difference of the means of two models, paired by image."""
-        pair = self.values[model], self.values[other]
-        return paired_rates(*pair) if self.rate else paired_means(*pair, self.unseen)
+#: The mean of each measure over the images, and its difference to the first model.
+Results = dict[str, tuple[float, Estimate | None]]
 
 
 @dataclass(frozen=True)
 class Sweep:
     """The results of many models on the same images.
 
-    Every model is compared with the first that could be measured.
+    Every model is compared with `reference`, the first that could be measured; a model
+    that could not has the reason in `failures`.
     """
 
     models: tuple[str, ...]
-    measures: tuple[Measure, ...]
+    results: dict[str, Results]
     failures: dict[str, str]
     header: dict[str, str]
 
@@ -79,30 +62,30 @@ class Sweep:
         data = data.resolve() if data.is_file() else data
         request = replace(request, images=len(images), data=str(data))
         calls = [partial(_measured, replace(request, model=name)) for name in models]
-        results = dict(runner.results(calls, title="models"))
+        measured = runner.results(calls, title="models")
         lenses: dict[str, ThreeLenses] = {}
         failures: dict[str, str] = {}
         remarks = []
-        for number, model in enumerate(models):
-            if isinstance(results[number], BaseException):
-                failures[model] = _reason(model, results[number])
+        for model, (found, texts) in zip(models, measured, strict=True):
+            if found is None:
+                (failures[model],) = texts
                 continue
-            measured, texts = results[number]
-            first, reference = next(iter(lenses.items()), (model, measured))
-            if measured.num_classes != reference.num_classes:
+            first, reference = next(iter(lenses.items()), (model, found))
+            if found.num_classes != reference.num_classes:
                 failures[model] = (
-                    f"{measured.num_classes} classes, but {first} has "
+                    f"{found.num_classes} classes, but {first} has "
                     f"{reference.num_classes}"
                 )
                 continue
-            lenses[model] = measured
+            lenses[model] = found
             remarks += [f"{model}: {text}" for text in texts]
         for remark in remarks:
             warnings.warn(remark, stacklevel=2)
         if not lenses:
             reasons = "; ".join(f"{model}: {why}" for model, why in failures.items())
             raise RuntimeError(f"no model could be measured: {reasons}")
-        settings = next(iter(lenses.values())).settings
+        reference = next(iter(lenses.values()))
+        settings = reference.settings
         header = {
             "data": f"{images.name}: {len(images)} images",
             "settings": f"ε = {words.eps_in_words(settings.eps)}, PGD with "
@@ -112,12 +95,13 @@ class Sweep:
         }
         if remarks:
             header["remarks"] = "; ".join(remarks)
-        return cls(models, tuple(_measures(lenses)), failures, header)
+        results = {m: dict(_results(found, reference)) for m, found in lenses.items()}
+        return cls(models, results, failures, header)
 
     @property
     def reference(self) -> str:
         """The first model that could be measured."""
-        return next(model for model in self.models if model not in self.failures)
+        return next(iter(self.results))
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -129,38 +113,34 @@ class Sweep:
                 continue
             row = {
                 name: {"value": value, "difference": paired and vars(paired)}
-                for name, value, paired in self.results(model)
+                for name, (value, paired) in self.results[model].items()
             }
             rows.append({"model": model, "measures": row})
         shared = {"format": FORMAT, **self.header, "reference": self.reference}
         return dict(strict({**shared, "models": rows}))
 
-    def results(self, model: str) -> Iterator[tuple[str, float, Estimate | None]]:
-        """Yield name and value of each measure, and the difference to the first."""
-        other = self.reference
-        for measure in self.measures:
-            paired = measure.difference(model, other) if model != other else None
-            yield measure.name, measure.mean(model), paired
-
-    def cells(self, model: str) -> Iterator[tuple[str, str, str]]:
-        """Yield each value of a model, its difference to the first, the interval."""
-        for _, value, paired in self.results(model):
+    def cells(self, model: str) -> dict[str, tuple[str, str, str]] | None:
+        """Return each value of a model, its difference to the first, the interval."""
+        if model in self.failures:
+            return None
+        cells = {}
+        for name, (value, paired) in self.results[model].items():
             difference = interval = ""
             if paired is not None:
                 difference = f"{paired.value:+.3f}"
                 interval = "{:+.3f} to {:+.3f}".format(*paired.interval)
-            yield f"{value:.3f}", difference, interval
+            cells[name] = f"{value:.3f}", difference, interval
+        return cells
 
     @property
     def table(self) -> str:
         """The table as text: a block for each measure, then the failures."""
-        rows = {m: [*self.cells(m)] for m in self.models if m not in self.failures}
         width = max(map(len, self.models)) + 2
         lines = [f"{name}: {text}" for name, text in self.header.items()]
-        for column, measure in enumerate(self.measures):
-            lines += ["", measure.name]
-            for model, cells in rows.items():
-                value, difference, interval = cells[column]
+        for measure in self.results[self.reference]:
+            lines += ["", measure]
+            for model in self.results:
+                value, difference, interval = (self.cells(model) or {})[measure]
                 line = f"  {model:<{width}}{value:>7}{difference:>9}   {interval}"
                 lines.append(line.rstrip())
         lines += ["", f"differences to {self.reference}, paired by image, at 95 %"]
@@ -171,17 +151,15 @@ class Sweep:
     @property
     def html(self) -> str:
         """The page, self-contained."""
-        failed = self.failures
         return template("many.html.jinja").render(
             framed=False,
             cards=[],
             book=words.BOOK,
             header=self.header.items(),
             reference=self.reference,
-            measures=[measure.name for measure in self.measures],
-            count=len(self.models),
-            failures=failed,
-            rows=[(m, None if m in failed else [*self.cells(m)]) for m in self.models],
+            measures=[*self.results[self.reference]],
+            failures=self.failures,
+            rows={model: self.cells(model) for model in self.models},
         )
 
     def write(self, page: Path, numbers: Path | None = None) -> None:
@@ -207,16 +185,17 @@ def read_models(path: Path) -> tuple[str, ...]:
     return tuple(models)
 
 
-def _measured(request: Request) -> tuple[ThreeLenses, list[str]]:
-    """Measure one model, on any worker; return its warnings, too."""
+def _measured(request: Request) -> tuple[ThreeLenses | None, list[str]]:
+    """Measure one model and return its warnings, or None and why it failed."""
     images = request.draw(read_images(request.data))
-    # The same settings for all models, whatever they were trained with.
-    run = Run(request, images, request.settings(use_training=False))
-    with blame(request.model), warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("default")
-        lenses = run.measure(
-            images, margin_images=request.margin_images, batch_size=_BATCH
-        )
+    try:
+        # The same settings for all models, whatever they were trained with.
+        run = Run(request, images, request.settings(use_training=False))
+        with blame(request.model), warnings.catch_warnings(record=True) as remarks:
+            warnings.simplefilter("default")
+            lenses = run.measure(images, request.margin_images, _BATCH)
+    except (Exception, SystemExit) as error:
+        return None, [_reason(request.model, error)]
     return lenses, [_reason("model", remark.message) for remark in remarks]
 
 
@@ -225,38 +204,37 @@ def _reason(model: str, error: Any) -> str:
     return text or type(error).__name__
 
 
-def _measures(lenses: dict[str, ThreeLenses]) -> Iterator[Measure]:
-    first = next(iter(lenses.values()))
-    settings, classes = first.settings, first.num_classes
+def _results(
+    found: ThreeLenses, reference: ThreeLenses
+) -> Iterator[tuple[str, tuple[float, Estimate | None]]]:
+    """Yield each mean over the images, and its difference to that of a reference."""
     # Where an event was not seen on N images, up to three in N are possible. If those
     # images had contradicting predictions, they would cost this much agreement.
-    share = min(1.0, 3 / len(first))
+    share, classes = min(1.0, 3 / len(found)), found.num_classes
     nats = math.log(classes) - symmetric_channel_capacity(share, classes)
-
-    def of_all(
-        name: str, values: Any, *, rate: bool = False, unseen: float = share
-    ) -> Measure:
-        values_of = {model: values(one) for model, one in lenses.items()}
-        return Measure(name, values_of, rate, unseen)
-
-    if first.correct is not None:
-        yield of_all("accuracy", lambda x: x.correct, rate=True)
-    if first.agreements:
-        groups: dict[str, tuple[str, ...]] = {
-            "PA, attack": ("adversarial",),
-            "PA, noise": ("noise",),
-            "PA, mean of corruptions": settings.corruptions,
-        }
-        for name, shifts in groups.items():
-            yield of_all(name, partial(_contributions, shifts), unseen=nats)
-    if first.robustness is not None:
-        name = f"survives noise, σ = {settings.sigma:g}"
-        yield of_all(name, lambda x: x.robustness.probability)
-    if first.margins is not None:
-        name, eps = f"margin above {words.eps_in_words(settings.eps)}", settings.eps
-        yield of_all(name, lambda x: x.margins.margins.cpu() > eps, rate=True)
+    values = dict(_values(found))
+    for name, other in _values(reference):
+        mine, paired = values[name], None
+        if found is not reference and mine.dtype == torch.bool:
+            paired = paired_rates(mine, other)
+        elif found is not reference:
+            unseen = nats if name.startswith("PA") else share
+            paired = paired_means(mine, other, unseen)
+        yield name, (float(mine.double().mean()), paired)
 
 
-def _contributions(shifts: tuple[str, ...], lenses: ThreeLenses) -> Tensor:
-    """Return the contribution of each image to agreement, averaged over shifts."""
-    return torch.stack([lenses.agreements[s].per_sample for s in shifts]).mean(dim=0)
+def _values(lenses: ThreeLenses) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the name of each measure, and its values for the images."""
+    settings, agreements = lenses.settings, lenses.agreements
+    if lenses.correct is not None:
+        yield "accuracy", lenses.correct
+    if agreements:
+        yield "PA, attack", agreements["adversarial"].per_sample
+        yield "PA, noise", agreements["noise"].per_sample
+        each = torch.stack([agreements[s].per_sample for s in settings.corruptions])
+        yield "PA, mean of corruptions", each.mean(dim=0)
+    if lenses.robustness is not None:
+        yield f"survives noise, σ = {settings.sigma:g}", lenses.robustness.probability
+    if lenses.margins is not None:
+        above = lenses.margins.margins.cpu() > settings.eps
+        yield f"margin above {words.eps_in_words(settings.eps)}", above

@@ -25,7 +25,6 @@ from robustbook._checks.models import (
     model_dtype,
 )
 from robustbook._store.cache import cache_directory, cached_arrays, earlier_work
-from robustbook._store.provenance import package_source
 from robustbook._store.sums import model_sum, tensor_sum
 from robustbook.lenses import (
     FEWEST,
@@ -52,6 +51,7 @@ def make(request: Request) -> float:
     fails during the measurement a RuntimeError, a file that cannot be written an
     OSError.
     """
+    assert request.out is not None
     started = time.monotonic()
     pool = read_images(request.data)
     if pool.labels is None and pool.others:
@@ -59,30 +59,25 @@ def make(request: Request) -> float:
             f"{pool.name}: no array is named labels (but {', '.join(pool.others)}); "
             "measured without labels"
         )
-    images = request.draw(pool)
-    source = request.calibration_images(pool, len(images))
-    run = Run(request, images, request.settings(use_training=True))
+    run = Run(request, request.draw(pool), request.settings(use_training=True))
+    source = request.calibration_images(pool, len(run.images))
     if source is not None:
         check_fit(run.model, source, request.model)
     with earlier_work() as earlier, blame(request.model):
         forecast = _forecast(run, started)
+        margin_images, batch_size = forecast.margin_images, forecast.batch_size
         images = pool.draw(forecast.images, seed=request.seed)
         if earlier.files:
             _say("continuing with the results of an interrupted run")
-        lenses = run.measure(
-            images,
-            margin_images=forecast.margin_images,
-            batch_size=forecast.batch_size,
-            progress=True,
-        )
+        lenses = run.measure(images, margin_images, batch_size, progress=True)
         source = request.calibration_images(pool, len(images))
         calibrated_on = None
         if lenses.agreements and source is not None:
-            logits = run.logits(source.images, forecast.batch_size)
+            logits = run.logits(source.images, batch_size)
             if request.calibrate is not None or bool((logits != logits[:, :1]).any()):
                 calibrated_on = logits, source.labels
-    device, positions = run.device, images.positions.tolist()
-    cuda = torch.cuda.get_device_name(device) if "cuda" in device else ""
+    positions = images.positions.tolist()
+    on_cuda = "cuda" in run.device
     page = Report(
         lenses,
         images=images.images,
@@ -90,12 +85,11 @@ def make(request: Request) -> float:
         model=request.model,
         data=images.name,
         date=datetime.now(UTC).date().isoformat(),
-        device=cuda or device,
+        device=torch.cuda.get_device_name(run.device) if on_cuda else run.device,
         seconds=time.monotonic() - started + earlier.seconds,
         calibrated_on=calibrated_on,
         calibration_data=source.name if source else None,
     )
-    assert request.out is not None
     files = {request.out: page.html}
     if request.numbers is not None:
         content = {**page.numbers, "per_image": image_scores(lenses, positions)}
@@ -125,17 +119,10 @@ class Run:
     @cached_property
     def folder(self) -> Path:
         """The folder of the results so far; those of old runs are removed."""
-        pixels = self.images.images
-        tensors = pixels, self.logits(pixels[:16], 16)
+        tensors = self.images.images, self.logits(self.images.images[:16], 16)
+        request = replace(self.request, out=None, numbers=None, device=self.device)
         sums = [model_sum(self.model), *map(tensor_sum, tensors)]
-        options = asdict(
-            replace(self.request, out=None, numbers=None, device=self.device)
-        )
-        # Which modules compute a result takes a second to find out.
-        code = hashlib.sha256()
-        for path in sorted((package_source() / "robustbook").rglob("*.py")):
-            code.update(path.read_bytes())
-        parts = [options, vars(self.settings), versions(), code.hexdigest(), sums]
+        parts = [asdict(request), vars(self.settings), versions(), sums]
         key = json.dumps(parts, sort_keys=True)
         reports = cache_directory() / "reports"
         for path in reports.glob("*"):
@@ -143,25 +130,24 @@ class Run:
                 shutil.rmtree(path, ignore_errors=True)
         return reports / hashlib.sha256(key.encode()).hexdigest()[:32]
 
-    def kept(
-        self, key: dict[str, Any], compute: Callable[[], dict[str, Any]]
-    ) -> dict[str, Any]:
+    def kept(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Read arrays from the folder, or compute and keep them."""
-        return cached_arrays(key, compute, code=(), directory=self.folder)
+        key = {"name": name}
+        return cached_arrays(key, compute, code=__name__, directory=self.folder)
 
     def measure(
         self,
         images: Images,
-        *,
         margin_images: int,
         batch_size: int,
+        *,
         progress: bool = False,
     ) -> ThreeLenses:
         """Measure the lenses that were asked for, with what is known already."""
 
         def store(name: str, rows: Tensor, compute: Callable[[], Tensors]) -> Tensors:
             arrays = self.kept(
-                {"measure": name, "rows": tensor_sum(rows)},
+                f"{name} {tensor_sum(rows)}",
                 lambda: {key: tensor.numpy() for key, tensor in compute().items()},
             )
             return {key: torch.from_numpy(np.asarray(a)) for key, a in arrays.items()}
@@ -226,53 +212,45 @@ def _forecast(run: Run, started: float) -> Forecast:
     The times are kept with the results: the batches of a run that continues have to be
     the same.
     """
-    request, images = run.request, run.images
+    request, count = run.request, len(run.images)
 
     def timed() -> dict[str, Any]:
-        few = sample(run.model, images, 256)
+        few = sample(run.model, run.images, 256)
         times = time_lenses(run.model, few, run.settings, request.lenses)
         times["spent"] = time.monotonic() - started
         return {name: np.array(seconds) for name, seconds in times.items()}
 
-    arrays = run.kept({"measure": "times", "device": run.device}, timed)
+    arrays = run.kept(f"times on {run.device}", timed)
     times = {name: float(seconds) for name, seconds in arrays.items()}
-    spent, count = times.pop("spent"), len(images)
+    spent = times.pop("spent")
     forecast = Forecast(times, count, min(request.margin_images, count))
     if request.minutes is not None:
-        count = _fitting(forecast, request.minutes, spent)
+        # A tenth is left for the rest: drawing, the search for agreement, the page.
+        fitting = forecast.fitting(54 * request.minutes - spent, fewest=FEWEST)
+        if fitting is None:
+            least = in_words(spent + sum(forecast.seconds(FEWEST).values()))
+            raise ValueError(
+                f"--minutes: expected more than {request.minutes:g}: {FEWEST} images, "
+                f"the fewest, take about {least}; leave out a lens with --skip"
+            )
+        count = fitting
+        margins = f", {forecast.margins(count)} input margins" * ("margins" in times)
+        # Half the 95 % interval of a share of one half, in percentage points.
+        half = 98 / float(np.sqrt(count))
+        _say(
+            f"--minutes {request.minutes:g}: {count} images fit{margins}; shares are "
+            f"known to ± {half:.0f} percentage points or better"
+        )
     seconds = forecast.seconds(count)
     parts = ", ".join(f"{lens} {in_words(one)}" for lens, one in seconds.items())
-    advice = ""
-    if sum(seconds.values()) > 600 and request.minutes is None:
+    total, advice = sum(seconds.values()), ""
+    if total > 600 and request.minutes is None:
         advice = "; --minutes 10 takes fewer images, --skip leaves out a lens"
     _say(
-        f"about {in_words(sum(seconds.values()))} for {count} images ({parts})"
-        f"{advice}; after an interruption, the same command continues"
+        f"about {in_words(total)} for {count} images ({parts}){advice}; after an "
+        "interruption, the same command continues"
     )
     return replace(forecast, images=count, margin_images=forecast.margins(count))
-
-
-def _fitting(forecast: Forecast, minutes: float, spent: float) -> int:
-    """Return how many images fit into the time, and print what that means."""
-    # A tenth is left for the rest: drawing, the search for agreement, the page.
-    count = forecast.fitting(54 * minutes - spent, fewest=FEWEST)
-    if count is None:
-        least = in_words(spent + sum(forecast.seconds(FEWEST).values()))
-        raise ValueError(
-            f"--minutes: expected more than {minutes:g}: {FEWEST} images, the fewest, "
-            f"take about {least}; leave out a lens with --skip, or take "
-            "fewer --noise-samples and --attack-steps"
-        )
-    margins = ""
-    if "margins" in forecast.times:
-        margins = f", {forecast.margins(count)} input margins"
-    # Half the 95 % interval of a share of one half, in percentage points.
-    half = 98 / float(np.sqrt(count))
-    _say(
-        f"--minutes {minutes:g}: {count} images fit{margins}; shares are known to "
-        f"± {half:.0f} percentage points or better"
-    )
-    return count
 
 
 @contextmanager

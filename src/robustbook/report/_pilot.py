@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -46,19 +46,11 @@ def time_lenses(
     stand_in = nn.Sequential(nn.Flatten(), nn.Linear(pixels[0].numel(), classes)).eval()
     forward, backward = (time_pass(p, len(images)) for p in (evaluation, gradient))
     times = {}
+    measure = partial(measure_lenses, margin_images=2, batch_size=2)
     for lens in lenses:
         skip = tuple({*defaults.LENSES} - {lens})
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            measured = measure_lenses(
-                stand_in,
-                pixels,
-                None,
-                settings,
-                skip=skip,
-                margin_images=2,
-                batch_size=2,
-            )
+        with warnings.catch_warnings(action="ignore"):
+            measured = measure(stand_in, pixels, None, settings, skip=skip)
         costs = measured.passes.values()
         gradients = sum(cost.backward for cost in costs)
         evaluations = sum(cost.forward for cost in costs) - gradients
@@ -103,16 +95,15 @@ class Forecast:
     @property
     def batch_size(self) -> int:
         """The images of a batch, a power of two."""
-        size = _LARGEST_BATCH
-        while size > 1 and size * max(self.times.values()) > _BATCH_SECONDS:
-            size //= 2
-        return size
+        fitting = int(_BATCH_SECONDS / max(*self.times.values(), 1e-9))
+        return min(_LARGEST_BATCH, 1 << max(0, fitting.bit_length() - 1))
 
     def fitting(self, seconds: float, *, fewest: int) -> int | None:
         """Return how many images can be measured in the time; None if too few."""
-        sizes = range(fewest, self.images + 1)
-        fits = bisect_right(sizes, seconds, key=lambda n: sum(self.seconds(n).values()))
-        return sizes[fits - 1] if fits else None
+        sizes = range(self.images, fewest - 1, -1)
+        return next(
+            (n for n in sizes if sum(self.seconds(n).values()) <= seconds), None
+        )
 
 
 def in_words(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -57,24 +58,18 @@ class Request:
             if value is not None:
                 check_positive(option, value)
         self.settings(use_training=False)
-        used = {Path(self.data).resolve(): "--data"}
+        used = [Path(self.data).resolve()]
         for option, path in (("--out", self.out), ("--json", self.numbers)):
             if path is None:
                 continue
             check_target(path)
-            other = used.setdefault(path.resolve(), option)
-            if other != option:
+            if path.resolve() in used:
+                other = ("--data", "--out")[used.index(path.resolve())]
                 raise ValueError(
                     f"{option}: {path}: expected another file than {other}"
                 )
-        try:
-            torch.empty(0, device=resolve_device(self.device))
-        except (AssertionError, RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(
-                "--device: expected auto, cpu, or a device of this machine; got "
-                f"{self.device!r} ({reason})"
-            ) from error
+            used.append(path.resolve())
+        resolve_device(self.device)
 
     @property
     def lenses(self) -> list[str]:
@@ -94,10 +89,8 @@ class Request:
         """
         recipe = {}
         if use_training:
-            try:
+            with suppress(ValueError):  # not one of our networks
                 recipe = checkpoint_entry(self.model)["recipe"]
-            except ValueError:  # not one of our networks
-                recipe = {}
         eps = parse_eps(self.eps) if self.eps is not None else None
         return Settings(
             eps=eps or recipe.get("adversarial_eps") or defaults.EPS,
@@ -133,18 +126,14 @@ class Request:
         most = _CALIBRATION_SHARE * measured
         if self.calibrate is None:
             rest = pool.draw(most, seed=self.seed, skip=measured)
-            return (
-                rest
-                if len(rest) >= _FEWEST_LABELS and rest.labels is not None
-                else None
-            )
+            enough = len(rest) >= _FEWEST_LABELS and rest.labels is not None
+            return rest if enough else None
         source = read_images(self.calibrate)
         same_file = Path(self.calibrate).resolve() == Path(self.data).resolve()
         if source.labels is None or (source.name == pool.name and same_file):
             raise ValueError(
                 f"--calibrate: {self.calibrate}: expected images with labels, other "
-                "than those of --data, whose labeled images serve without this option "
-                "as far as they are not measured"
+                "than those of --data, which serve without this option"
             )
         return source.draw(most, seed=self.seed)
 
@@ -155,9 +144,8 @@ def _check_packages(lenses: list[str]) -> None:
     needed += ["pyautoattack"] * ("margins" in lenses)
     missing = [package for package in needed if not importlib.util.find_spec(package)]
     if missing:
-        verb = "is" if len(missing) == 1 else "are"
         raise ImportError(
-            f"report: {', '.join(missing)} {verb} not installed; pip install "
+            f"report: not installed: {', '.join(missing)}; pip install "
             '"robustbook[report]"'
         )
 

@@ -81,9 +81,13 @@ def run_study(
     """
     study = _named(name)
     results = study.compute(
-        profile=profile, seed=seed, device=device, engine=engine, stamped=True,
+        profile=profile,
+        seed=seed,
+        device=device,
+        engine=engine,
+        stamped=True,
         until=None if minutes is None else time.time() + 60 * minutes,
-    )  # fmt: skip
+    )
     # Imported by name: the stamp of a reader of rows must not cover their writer.
     stored = importlib.import_module("robustbook.studies._stored")
     written: Results = stored.write_results(results, directory=directory)

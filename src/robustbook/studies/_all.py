@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from robustbook._checks.arguments import check_non_negative
-from robustbook._engine import Engine
+from robustbook._engine import Engine, connect
 from robustbook._store import DataUnavailableError
 from robustbook.models import resolve_device
 from robustbook.studies import STUDIES
@@ -53,9 +53,9 @@ def run_slice(
     check_non_negative("minutes", minutes)
     chosen = Engine.named(engine, device=device)
     waiting = waiting_studies(root, device=device, since=since)
-    if waiting:
-        # The engine is checked once, not by every study.
-        chosen.check()
+    if waiting and chosen.scheduler:
+        # The scheduler is asked once, not by every study.
+        connect(chosen.scheduler).close()
     end = time.monotonic() + 60 * minutes
     print(_forecast(waiting))
     for name in waiting:

@@ -76,14 +76,19 @@ def compute(
         table = validate_rows(rows_of(study, run))
     seconds = perf_counter() - begin + earlier.seconds
     provenance = {
-        "device": place, "cpu_count": os.cpu_count(), "versions": _versions(),
-        "seed": seed, "started": started.isoformat(timespec="seconds"),
-        "seconds": round(seconds, 3), "units": run.units,
+        "device": place,
+        "cpu_count": os.cpu_count(),
+        "versions": _versions(),
+        "seed": seed,
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "units": run.units,
         "from_cache": {
-            "files": earlier.files, "seconds": round(earlier.seconds, 3),
+            "files": earlier.files,
+            "seconds": round(earlier.seconds, 3),
             "since": earlier.ended,
         },
-    }  # fmt: skip
+    }
     return Results(study.name, profile, tuple(table), provenance, stamp)
 
 
@@ -94,7 +99,7 @@ def _compute_parts(
     parts = parts_of(study, run)
     for wait in (False, True):
         calls = [partial(_leave_in_cache, part, until, wait) for part in parts]
-        kept = [*_on_workers(study, calls, engine)]
+        kept = _on_workers(study, calls, engine)
         parts = [part for part, done in zip(parts, kept, strict=True) if not done]
 
 
@@ -144,16 +149,11 @@ def _leave_in_cache(part: Callable[[], Any], until: float | None, wait: bool) ->
 
 def _on_workers(
     study: Study, calls: Sequence[Callable[[], Any]], engine: Engine
-) -> Iterator[Any]:
-    """Yield the results of calls in their order; raise the first error."""
+) -> list[Any]:
+    """Return the results of calls in their order; raise the first error."""
     code = fingerprint(study.code)
     checked = [partial(_with_code, study.code, code, call) for call in calls]
-    results = {}
-    for number, result in engine.results(checked, title=study.name):
-        if isinstance(result, BaseException):
-            raise result
-        results[number] = result
-    yield from (results[number] for number in range(len(calls)))
+    return [*engine.results(checked, title=study.name)]
 
 
 def _with_code(module: str, code: str, call: Callable[[], Any]) -> Any:

@@ -92,9 +92,15 @@ def watched(
         for name, images in views.items()
     }
     history = train_domains(
-        model, LEARNERS[learner], domains, epochs=epochs[-1], lr=lr, seed=seed,
-        progress=False, watch=watch,
-    )  # fmt: skip
+        model,
+        LEARNERS[learner],
+        domains,
+        epochs=epochs[-1],
+        lr=lr,
+        seed=seed,
+        progress=False,
+        watch=watch,
+    )
     for epoch in epochs:
         yield epoch, {name: kept[epoch - 1] for name, kept in history.watched.items()}
 
@@ -117,10 +123,15 @@ def perceptrons(seed: int, count: int, epochs: int) -> Iterator[Row]:
     for option, values in _FAMILIES.items():
         for value in values:
             options: dict[str, Any] = {
-                "hidden_layer_sizes": (64,), "alpha": 0.0, "learning_rate_init": 0.005,
-                "batch_size": 50, "max_iter": epochs, "tol": 0.0,
-                "n_iter_no_change": epochs, option: value,
-            }  # fmt: skip
+                "hidden_layer_sizes": (64,),
+                "alpha": 0.0,
+                "learning_rate_init": 0.005,
+                "batch_size": 50,
+                "max_iter": epochs,
+                "tol": 0.0,
+                "n_iter_no_change": epochs,
+                option: value,
+            }
             model = MLPClassifier(**options, random_state=seed)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
@@ -148,9 +159,12 @@ def factor_networks(
     draw: dict[str, Any] = {"shapes": setup.shapes, "source": source, "seed": seed}
     drawn = draw_all(setup.training, count=count, **draw)
     scenes = draw_all(
-        (setup.training[0], *setup.tests), count=400, split="validation", paired=True,
+        (setup.training[0], *setup.tests),
+        count=400,
+        split="validation",
+        paired=True,
         **draw,
-    )  # fmt: skip
+    )
     views = [scene.dataset(size=24) for scene in scenes]
     labels = views[0].labels
     images = {str(place): data.images for place, data in enumerate(views)}
@@ -162,8 +176,11 @@ def factor_networks(
         for epoch, z in watched(model, learner, train, images, epochs, lr, seed):
             for place in range(1, len(views)):
                 pairs = Pairs(
-                    z["0"][known], labels[known], z["0"][judged],
-                    z[str(place)][judged], labels[judged],
-                )  # fmt: skip
+                    z["0"][known],
+                    labels[known],
+                    z["0"][judged],
+                    z[str(place)][judged],
+                    labels[judged],
+                )
                 candidate = f"{learner} {lr} {epoch}"
                 yield {"test": place - 1, "candidate": candidate, **cell(pairs)}

@@ -67,10 +67,12 @@ def _regret(scores: Values, accuracy: Values) -> float:
 
 Statistic = Callable[[Values, Values], float]
 _STATISTICS: Final[Mapping[str, tuple[Statistic, bool]]] = {
-    "error": (_error, True), "sets": (_over_sets, False),
-    "networks": (_rank_correlation, False), "regret": (_regret, True),
+    "error": (_error, True),
+    "sets": (_over_sets, False),
+    "networks": (_rank_correlation, False),
+    "regret": (_regret, True),
     "bias": (_bias, True),
-}  # fmt: skip
+}
 _OF_ESTIMATES: Final = ("error", "bias")
 _ORDERS: Final = (*SCORES, "hellinger", "disagreement_bound")
 
@@ -107,8 +109,13 @@ def summarize(cells: list[Row], unlike: bool = False) -> Iterator[Row]:
                 if name not in _OF_ESTIMATES and least < 3:
                     continue
                 ends = _interval(statistic, block, families, kinds, small)
-                yield {"what": "summary", "group": group, "score": score,
-                       "statistic": name, **ends}  # fmt: skip
+                yield {
+                    "what": "summary",
+                    "group": group,
+                    "score": score,
+                    "statistic": name,
+                    **ends,
+                }
 
 
 def _interval(
@@ -140,8 +147,9 @@ def _interval(
         prefix = f"{name}_" if name else ""
         row[name or "value"] = _plain(value)
         row[f"{prefix}low"], row[f"{prefix}high"] = (
-            _plain(value - width), _plain(value + width)
-        )  # fmt: skip
+            _plain(value - width),
+            _plain(value + width),
+        )
     return row
 
 

@@ -18,9 +18,12 @@ def confidence(logits: Tensor) -> float:
 def agreement_row(result: Agreement) -> Row:
     """Agreement with its error, its temperature and its parts."""
     return {
-        "pa": result.pa, "pa_se": result.standard_error, "beta": result.beta,
-        "hard_part": result.hard_part, "confidence_part": result.confidence_part,
-    }  # fmt: skip
+        "pa": result.pa,
+        "pa_se": result.standard_error,
+        "beta": result.beta,
+        "hard_part": result.hard_part,
+        "confidence_part": result.confidence_part,
+    }
 
 
 def failure_rates(logits: Tensor, shifted: Tensor, labels: Tensor) -> Row:

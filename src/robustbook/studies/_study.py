@@ -94,9 +94,14 @@ class Study:
         missing one is a DeadlineError.
         """
         results: Results = _named("_compute").compute(
-            self, profile=profile, seed=seed, device=device, stamped=stamped,
-            engine=engine, until=until,
-        )  # fmt: skip
+            self,
+            profile=profile,
+            seed=seed,
+            device=device,
+            stamped=stamped,
+            engine=engine,
+            until=until,
+        )
         return results
 
     def inputs(self, profile: str) -> dict[str, str]:

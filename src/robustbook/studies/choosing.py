@@ -67,12 +67,15 @@ SETTINGS: Final = {
     ),
     "quick": (
         ChoosingSetting(
-            dataset="digits", problems=2, count=180, epochs=15,
+            dataset="digits",
+            problems=2,
+            count=180,
+            epochs=15,
             tasks=tuple(task for task in FAMILIES if task != "depth"),
         ),
         ChoosingSetting(dataset="orders", problems=3, tasks=_ORDERS, count=150),
     ),
-}  # fmt: skip
+}
 
 
 def parts(run: Run[ChoosingSetting]) -> Iterator[tuple[int, str]]:
@@ -198,9 +201,15 @@ def _networks(setting: ChoosingSetting, task: str, seed: int) -> Iterator[Row]:
         problem = _problem(setting, inputs, labels, _flat(test), 0.15, random)
     else:
         inputs, labels = make_classification(
-            2500, 10, n_informative=5, n_redundant=0, n_classes=4, class_sep=2.0,
-            flip_y=0.0, random_state=seed,
-        )  # fmt: skip
+            2500,
+            10,
+            n_informative=5,
+            n_redundant=0,
+            n_classes=4,
+            class_sep=2.0,
+            flip_y=0.0,
+            random_state=seed,
+        )
         inputs = StandardScaler().fit(inputs[:500]).transform(inputs)
         rest = inputs[500:], labels[500:]
         problem = _problem(setting, inputs[:500], labels[:500], rest, 0.3, random)
@@ -208,10 +217,15 @@ def _networks(setting: ChoosingSetting, task: str, seed: int) -> Iterator[Row]:
     starts = count(1000 * seed) if task.endswith("own starts") else repeat(seed)
     for candidate, value in candidates.items():
         options = {
-            "hidden_layer_sizes": (64,), "alpha": 0.0, "learning_rate_init": 0.005,
-            "batch_size": 50, "max_iter": setting.epochs, "tol": 0.0,
-            "n_iter_no_change": setting.epochs, option: value,
-        }  # fmt: skip
+            "hidden_layer_sizes": (64,),
+            "alpha": 0.0,
+            "learning_rate_init": 0.005,
+            "batch_size": 50,
+            "max_iter": setting.epochs,
+            "tol": 0.0,
+            "n_iter_no_change": setting.epochs,
+            option: value,
+        }
 
         def make(options: dict[str, Any] = options) -> Any:
             return MLPClassifier(**options, random_state=next(starts))

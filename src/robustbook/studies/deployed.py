@@ -64,9 +64,13 @@ def rows(run: Run[DeployedSetting]) -> Iterator[Row]:
             sample = files if name == "magika" else texts
             shared = {"classifier": name, "draw": draw}
             measured = run.rows(
-                "classifier under shifts", partial(_measure, name, sample, seed),
-                code=__name__, classifier=name, draw=draw, contents=_sum(sample),
-            )  # fmt: skip
+                "classifier under shifts",
+                partial(_measure, name, sample, seed),
+                code=__name__,
+                classifier=name,
+                draw=draw,
+                contents=_sum(sample),
+            )
             yield from ({**shared, **row} for row in measured)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
-__all__ = ["design_of", "matched_difference", "over_families"]
+__all__ = ["matched_difference", "over_families"]
 
 #: Designs of the public networks, by a part of the name.
 _DESIGNS: Final = {

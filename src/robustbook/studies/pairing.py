@@ -28,9 +28,12 @@ from robustbook.training import (
 
 #: The penalty of each method, and the share of the epochs before it begins.
 METHODS: Final = {
-    "squared logits": ("logits", 0.0), "KL": ("kl", 0.0), "JS": ("js", 0.0),
-    "agreement": ("agreement", 0.0), "agreement, later": ("agreement", 0.4),
-}  # fmt: skip
+    "squared logits": ("logits", 0.0),
+    "KL": ("kl", 0.0),
+    "JS": ("js", 0.0),
+    "agreement": ("agreement", 0.0),
+    "agreement, later": ("agreement", 0.4),
+}
 PLAIN: Final = "augmentation"
 
 
@@ -121,10 +124,16 @@ def measure(run: Run[PairingSetting], seed: int, method: str) -> Iterator[Row]:
         for stage, (learner, epochs) in enumerate(stages.items()):
             if epochs:
                 train_domains(
-                    task.model, learner, task.domains, epochs=epochs, lr=setting.lr,
-                    seed=seed + 1000 * stage, batch_size=setting.batch_size,
-                    device=run.device, progress=False,
-                )  # fmt: skip
+                    task.model,
+                    learner,
+                    task.domains,
+                    epochs=epochs,
+                    lr=setting.lr,
+                    seed=seed + 1000 * stage,
+                    batch_size=setting.batch_size,
+                    device=run.device,
+                    progress=False,
+                )
         keys = {"view": setting.view, "method": method, "seed": seed}
         yield {**keys, "weight": weight, **_scores(task.model, task.pairs)}
 

@@ -98,9 +98,12 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     measured: dict[str, dict[str, _Measured]] = {}
     for name in run.progress(networks.models):
         stored = run.arrays(
-            "logits of images", _logits, data.images,
-            network=name, code="robustbook.models",
-        )  # fmt: skip
+            "logits of images",
+            _logits,
+            data.images,
+            network=name,
+            code="robustbook.models",
+        )
         logits = np.asarray(stored["logits"], dtype=np.float64)
         row, measured[name] = _model_row(logits, votes, labels)
         robust = networks.models[name]
@@ -222,10 +225,13 @@ def _people_row(
     pairs = (votes * (votes - 1)).sum(axis=1) / (totals - 1)
     right = (votes.argmax(axis=1) == labels).astype(float)
     row: Row = {
-        "what": "people", "samples": len(votes), "votes": int(totals.sum()),
-        "clear": float(clear.mean()), "majority_right": float(right.mean()),
+        "what": "people",
+        "samples": len(votes),
+        "votes": int(totals.sum()),
+        "clear": float(clear.mean()),
+        "majority_right": float(right.mean()),
         **_Measured(pairs, totals).row("same"),
-    }  # fmt: skip
+    }
     several = [_half_with_half(votes, labels, random) for _ in range(halves)]
     for name in MEASURES[1:]:
         sums = np.mean([half[name].sums for half in several], axis=0)
@@ -281,12 +287,16 @@ def _robust_rows(
         taken = level <= (reach if overlapping else np.inf)
         for measure in MEASURES[1:]:
             pairs = zip(values[measure].T, values["labels"].T, strict=True)
-            gaps = np.array([
-                matched_difference(net[taken], of_labels[taken], treated[taken])
-                for net, of_labels in pairs
-            ])  # fmt: skip
+            gaps = np.array(
+                [
+                    matched_difference(net[taken], of_labels[taken], treated[taken])
+                    for net, of_labels in pairs
+                ]
+            )
             yield {
-                "what": "robust", "measure": measure, "overlapping": overlapping,
+                "what": "robust",
+                "measure": measure,
+                "overlapping": overlapping,
                 "networks": int(taken.sum()),
                 **interval_row("difference", float(gaps[0]), middle_95(gaps[1:])),
-            }  # fmt: skip
+            }

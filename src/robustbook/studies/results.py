@@ -30,10 +30,7 @@ from robustbook._store.provenance import Code
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Reported", "Results", "StaleResult", "load_reported", "read_results",
-    "stale_results",
-]  # fmt: skip
+__all__ = ["Results", "load_reported", "read_results"]
 
 REMEDY: Final = "run its study again"
 #: The end of the names of the project's checkpoints: the seed of their training.

@@ -133,10 +133,13 @@ class Run(Generic[S]):
         alone = isinstance(networks, nn.Module | str)
         sums = [self._network_sum(n) for n in ([networks] if alone else networks)]
         return {
-            "part": part, "networks": " ".join(sums), "data": _data_text(data),
-            "settings": _text(settings), "seed": self.seed,
+            "part": part,
+            "networks": " ".join(sums),
+            "data": _data_text(data),
+            "settings": _text(settings),
+            "seed": self.seed,
             "device": resolve_device(self.device).type,
-        }  # fmt: skip
+        }
 
     def _network_sum(self, network: nn.Module | str) -> str:
         if isinstance(network, nn.Module):
@@ -146,10 +149,14 @@ class Run(Generic[S]):
         return self._sums[network]
 
     def arrays(
-        self, part: str, compute: Callable[..., Arrays], *args: Any,
-        network: str | nn.Module | None = None, code: str | tuple[str, ...] = "",
+        self,
+        part: str,
+        compute: Callable[..., Arrays],
+        *args: Any,
+        network: str | nn.Module | None = None,
+        code: str | tuple[str, ...] = "",
         **depends: Any,
-    ) -> Arrays:  # fmt: skip
+    ) -> Arrays:
         """Read the arrays that a function returns from the cache, or keep them there.
 
         A `network` is the first of its arguments, loaded when it is needed. All
@@ -169,9 +176,13 @@ class Run(Generic[S]):
         return cached_arrays(key, call, code=code or compute.__module__)
 
     def rows(
-        self, part: str, measure: Callable[..., Iterable[Row]], *args: Any,
-        code: str | tuple[str, ...] = "", **depends: Any,
-    ) -> list[Row]:  # fmt: skip
+        self,
+        part: str,
+        measure: Callable[..., Iterable[Row]],
+        *args: Any,
+        code: str | tuple[str, ...] = "",
+        **depends: Any,
+    ) -> list[Row]:
         """Read the rows that a function yields from the cache, or keep them there."""
 
         def texts(*args: Any) -> Arrays:
@@ -197,15 +208,26 @@ class Run(Generic[S]):
         data = [_data_text(name) for name in setting.datasets()]
         run = replace(self, settings=(setting,))
         return self.rows(
-            "rows of a part", partial(measure, run, *part), networks=setting.models,
-            data=data, setting=setting, arguments_of_part=part, options=options,
-            profile=self.profile, code=measure.__module__,
-        )  # fmt: skip
+            "rows of a part",
+            partial(measure, run, *part),
+            networks=setting.models,
+            data=data,
+            setting=setting,
+            arguments_of_part=part,
+            options=options,
+            profile=self.profile,
+            code=measure.__module__,
+        )
 
     def trained(
-        self, part: str, network: nn.Module, train: Callable[[], object], *,
-        code: str | tuple[str, ...], **depends: Any,
-    ) -> nn.Module:  # fmt: skip
+        self,
+        part: str,
+        network: nn.Module,
+        train: Callable[[], object],
+        *,
+        code: str | tuple[str, ...],
+        **depends: Any,
+    ) -> nn.Module:
         """Train a network in place, or give it the weights that the cache keeps."""
 
         def weights() -> Arrays:

@@ -4,13 +4,7 @@ Importing this package changes nothing: matplotlib is imported and configured on
 when :func:`use_style` or a plot is called.
 """
 
-from robustbook.style._looks import (
-    COLORS,
-    PALETTE,
-    color_of,
-    label_of,
-    marker_of,
-)
+from robustbook.style._looks import COLORS, PALETTE, color_of, label_of, marker_of
 from robustbook.style._plots import (
     band,
     image_grid,

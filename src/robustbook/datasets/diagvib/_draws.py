@@ -250,7 +250,7 @@ def every_level(
     """Make one picture of each level of each factor, with the others unchanged.
 
     The object is a large tiled 4, darker blue, in the middle; `source` and `size` are
-    as for :func:`draw` and :meth:`Scenes.images`.
+    as for :func:`draw` and ``Scenes.images``.
 
     Returns
     -------

@@ -14,7 +14,7 @@ Interval = tuple[float, float]
 #: The sixth factor, shape: the digits that there are.
 SHAPES: Final = tuple(range(10))
 
-#: Hues in degrees; a hue is drawn within :data:`HUE_SPREAD` degrees of them.
+#: Hues in degrees; a hue is drawn within ``HUE_SPREAD`` degrees of them.
 HUES: Final[Mapping[str, float]] = {
     hue: 60.0 * k
     for k, hue in enumerate(("red", "yellow", "green", "cyan", "blue", "magenta"))
@@ -70,7 +70,7 @@ Choice = str | tuple[str, ...] | Mapping[int, str | tuple[str, ...]]
 
 
 def level_index(factor: str, level: str) -> int:
-    """Return the position of a level in :data:`FACTORS`."""
+    """Return the position of a level in ``FACTORS``."""
     return FACTORS[factor].index(check_choice(factor, level, FACTORS[factor]))
 
 

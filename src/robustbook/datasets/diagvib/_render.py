@@ -48,9 +48,14 @@ _COLUMNS: Final = np.mgrid[0:SIDE, 0:SIDE][1].astype(np.float64)
 
 
 def _blocks(
-    random: np.random.RandomState, height: float, width: float, *, joint: float,
-    running: bool, contrast: float,
-) -> Array:  # fmt: skip
+    random: np.random.RandomState,
+    height: float,
+    width: float,
+    *,
+    joint: float,
+    running: bool,
+    contrast: float,
+) -> Array:
     """Rectangles of random brightness with joints between them."""
     course = np.floor(_COLUMNS.T / height).astype(int)
     shift = np.where(course % 2 == 1, width / 2, 0.0) if running else 0.0
@@ -112,7 +117,7 @@ def _made(name: str) -> Array:
 
 
 def texture(name: str) -> Tensor:
-    """Return a texture of :data:`TEXTURES`: gray, all levels equally frequent.
+    """Return a texture of ``TEXTURES``: gray, all levels equally frequent.
 
     Another name is a ValueError.
 

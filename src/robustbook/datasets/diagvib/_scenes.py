@@ -37,7 +37,7 @@ class Scenes:
     instances : Tensor, shape (n,)
         Which picture of its digit, among those of `split`, each object is cut out with.
     levels : dict of str to Tensor, shape (n,)
-        The level of each factor, as a position in :data:`FACTORS`.
+        The level of each factor, as a position in ``FACTORS``.
     hue, scale : Tensor, shape (n,)
         Hues, in degrees, and factors by which the objects are made larger.
     lightness : Tensor, shape (n, 2)

@@ -140,9 +140,7 @@ CONFIGURED: Final[Mapping[str, Setup]] = {
     setup.name: setup
     for setup in (
         _configured(
-            "discriminability",
-            "03042 43042 42042 42072 42073 42173",
-            ID="03042 43042",
+            "discriminability", "03042 43042 42042 42072 42073 42173", ID="03042 43042"
         ),
         _configured(
             "selection-hue",

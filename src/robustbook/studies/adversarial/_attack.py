@@ -60,9 +60,8 @@ class Attack:
             # Chapter 10 shows which models hide their gradients, and from what.
             warnings.filterwarnings("ignore", message=".*gradient of zero")
             return function(
-                target, data.images, data.labels,
-                steps=self.steps, seed=seed, **options,
-            )  # fmt: skip
+                target, data.images, data.labels, steps=self.steps, seed=seed, **options
+            )
 
 
 def attacked_arrays(

@@ -33,10 +33,17 @@ def shifted_logits(
     elif kind != "none":
         aim: Any = getattr(network, "surrogate", network)
         images = apgd(
-            aim, images, part.labels, eps=size, steps=steps, targets=3, seed=seed,
-            loss="ce" if kind == "apgd-ce" else "targeted", batch_size=BATCH,
+            aim,
+            images,
+            part.labels,
+            eps=size,
+            steps=steps,
+            targets=3,
+            seed=seed,
+            loss="ce" if kind == "apgd-ce" else "targeted",
+            batch_size=BATCH,
             progress=False,
-        ).adversarial  # fmt: skip
+        ).adversarial
     return logits_of(network, images, batch_size=BATCH).numpy()
 
 

@@ -123,13 +123,18 @@ def _of_attack(pair: AttackedLogits, draws: Integers) -> Row:
     result = posterior_agreement(clean, shifted)
     gaps = clean.double().topk(2, dim=1).values
     return {
-        "samples": result.num_samples, "classes": result.num_classes,
-        "accuracy": accuracy(clean, labels), **failure_rates(*logits),
-        **agreement_row(result), "margin": float((gaps[:, 0] - gaps[:, 1]).mean()),
-        **_groups(pair, result), **_certainty(pair, 1.0, "_1"),
-        **_certainty(pair, result.beta, "_star"), **_detection(pair, result, draws),
+        "samples": result.num_samples,
+        "classes": result.num_classes,
+        "accuracy": accuracy(clean, labels),
+        **failure_rates(*logits),
+        **agreement_row(result),
+        "margin": float((gaps[:, 0] - gaps[:, 1]).mean()),
+        **_groups(pair, result),
+        **_certainty(pair, 1.0, "_1"),
+        **_certainty(pair, result.beta, "_star"),
+        **_detection(pair, result, draws),
         **_discrepancies(pair, result.beta),
-    }  # fmt: skip
+    }
 
 
 def _masks(pair: AttackedLogits) -> tuple[Tensor, Tensor]:
@@ -159,10 +164,12 @@ def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
     fooled = correct & ~kept
     row: Row = {}
     for name, values in {
-        "clean_correct": before[correct], "all_before": before,
-        "fooled_before": before[fooled], "fooled_after": after[fooled],
+        "clean_correct": before[correct],
+        "all_before": before,
+        "fooled_before": before[fooled],
+        "fooled_after": after[fooled],
         "fooled_change": (after - before)[fooled],
-    }.items():  # fmt: skip
+    }.items():
         error = None if len(values) < 2 else mean_error(values)
         row[f"confidence_{name}{suffix}"] = _mean(values)
         row[f"confidence_{name}{suffix}_se"] = error
@@ -170,8 +177,10 @@ def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
     mean = float(torch.special.entr(rightly.mean(0)).sum())
     each = torch.special.entr(rightly).sum(1)
     return {
-        **row, f"entropy_of_mean{suffix}": mean, f"mean_entropy{suffix}": _mean(each)
-    }  # fmt: skip
+        **row,
+        f"entropy_of_mean{suffix}": mean,
+        f"mean_entropy{suffix}": _mean(each),
+    }
 
 
 def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
@@ -240,11 +249,13 @@ def _over_shares(
         contributions = (result.num_classes * product.sum(1)).log()
         at_one = replace(result, beta=beta, per_sample=contributions)
         yield {
-            "ratio": ratio, "pa": result.pa, "beta": result.beta,
+            "ratio": ratio,
+            "pa": result.pa,
+            "beta": result.beta,
             "approximation": _approximation(mixed, result),
             "approximation_at_one": _approximation(mixed, at_one),
             **_discrepancies(mixed, result.beta),
-        }  # fmt: skip
+        }
 
 
 def _approximation(pair: AttackedLogits, result: Agreement) -> float | None:
@@ -309,9 +320,11 @@ def _resampled(
         pass
     single = [
         *(f"{name}_star" for name in POSTERIOR),
-        "wasserstein_index", "wasserstein_confidence", "mmd",
+        "wasserstein_index",
+        "wasserstein_confidence",
+        "mmd",
         *(f"{name}{suffix}" for name in FEATURE for suffix in ("", "_relative")),
-    ]  # fmt: skip
+    ]
     for name in single:
         if summary[name] is not None:
             values[name] = -np.array([summary[name]])

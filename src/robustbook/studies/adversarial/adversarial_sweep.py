@@ -63,10 +63,15 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
         row = {key: fmean(order[key] for order in orders) for key in orders[0]}
         row["beta"] = orders[0]["beta"]
         yield {
-            "dataset": run.data.name, "model": model, **attack.keys,
-            "ratio": ratio, "order": "random" if norms is None else "norm",
-            "orders": len(orders), "samples": len(pair.labels), **row,
-        }  # fmt: skip
+            "dataset": run.data.name,
+            "model": model,
+            **attack.keys,
+            "ratio": ratio,
+            "order": "random" if norms is None else "norm",
+            "orders": len(orders),
+            "samples": len(pair.labels),
+            **row,
+        }
 
 
 def _at_ratio(pair: AttackedLogits, shifted: Tensor) -> dict[str, float]:

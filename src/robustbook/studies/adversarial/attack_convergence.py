@@ -32,8 +32,12 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
     result = posterior_agreement(pair.logits, pair.shifted_logits)
     right = accuracy(pair.shifted_logits, pair.labels)
     yield {
-        "dataset": run.data.name, "model": model, "eps": attack.eps,
-        "steps": attack.steps, "samples": samples,
+        "dataset": run.data.name,
+        "model": model,
+        "eps": attack.eps,
+        "steps": attack.steps,
+        "samples": samples,
         **share_row("shifted_accuracy", right, samples),
-        "pa": result.pa, "pa_se": result.standard_error,
-    }  # fmt: skip
+        "pa": result.pa,
+        "pa_se": result.standard_error,
+    }

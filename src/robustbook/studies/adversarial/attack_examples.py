@@ -45,9 +45,13 @@ def measure(run: Run[AttackSetting], name: str) -> Iterator[Row]:
         norms = (images - chosen.images).abs().flatten(1).amax(1)
         for place in range(len(index)):
             yield {
-                "dataset": data.name, "model": name, "attack": kind,
-                "image": int(index[place]), "label": int(chosen.labels[place]),
+                "dataset": data.name,
+                "model": name,
+                "attack": kind,
+                "image": int(index[place]),
+                "label": int(chosen.labels[place]),
                 "predicted": int(posterior[place].argmax()),
                 "confidence": float(posterior[place].max()),
-                "norm": float(norms[place]), "png": png(images[place]),
-            }  # fmt: skip
+                "norm": float(norms[place]),
+                "png": png(images[place]),
+            }

@@ -33,13 +33,16 @@ def _settings(
 #: how many times fewer steps it starts from, an attack, steps, images.
 SETTINGS: Final = {
     "quick": _settings(
-        "quick", 20,
-        ("digits-cnn-s0", 5, "fmn", 100, 100), ("digits-cnn-s0", 1, "fmn", 100, 20),
+        "quick",
+        20,
+        ("digits-cnn-s0", 5, "fmn", 100, 100),
+        ("digits-cnn-s0", 1, "fmn", 100, 20),
         ("digits-cnn-s0+jpeg-rs", 4, "fab", 8, 100),
         ("digits-cnn-s0+jpeg-rs", 1, "fab", 8, 20),
     ),
     "full": _settings(
-        "full", 80,
+        "full",
+        80,
         ("cifar10-resnet20", 8, "fmn", 200, None),
         ("cifar10-resnet20", 1, "fmn", 200, 80),
         ("cifar10-marabou_large+jpeg-rs", 10, "fmn", 1000, None),
@@ -51,7 +54,7 @@ SETTINGS: Final = {
         ("cifar10-marabou_large+jpeg-rs", 2, "apgd-dlr", 100, None),
         ("cifar10-marabou_large+jpeg-rs", 1, "apgd-dlr", 150, None),
     ),
-}  # fmt: skip
+}
 
 
 def measure(
@@ -86,13 +89,20 @@ def measure(
     if attack.unbounded and bool(both.any()):
         shorter = 1 - float(sizes[1].median() / sizes[0].median())
     yield {
-        "model": model, **attack.keys, "more": longer.steps, "samples": len(robust),
-        "pa": fall.a.pa, "pa_se": fall.a.standard_error,
-        "pa_more": fall.b.pa, "pa_more_se": fall.b.standard_error,
-        "pa_fall": fall.difference, "pa_fall_se": fall.standard_error,
-        **mean_row("robust", robust), **mean_row("robust_fall", robust - left),
+        "model": model,
+        **attack.keys,
+        "more": longer.steps,
+        "samples": len(robust),
+        "pa": fall.a.pa,
+        "pa_se": fall.a.standard_error,
+        "pa_more": fall.b.pa,
+        "pa_more_se": fall.b.standard_error,
+        "pa_fall": fall.difference,
+        "pa_fall_se": fall.standard_error,
+        **mean_row("robust", robust),
+        **mean_row("robust_fall", robust - left),
         "shorter": shorter,
-    }  # fmt: skip
+    }
 
 
 def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack, Attack]]:

@@ -10,14 +10,10 @@ import torch
 from torch import Tensor
 
 from robustbook.datasets import Dataset
-from robustbook.studies.adversarial._attack import Attack, attacked_arrays
+from robustbook.studies.adversarial._attack import Attack as Attack
+from robustbook.studies.adversarial._attack import attacked_arrays
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Run
-
-__all__ = [
-    "Attack", "AttackedLogits", "attack_model", "attacked", "attacks_on",
-    "pgd_attacks", "unbounded_attacks",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,10 +45,13 @@ def _at_the_boundary(pair: AttackedLogits) -> Row:
     share = float(misled.double().mean())
     classes = clean.shape[1]
     row = {
-        "samples": len(clean), "wrong": float((pair.norms == 0).double().mean()),
-        "found": share, "pa": result.pa, "pa_se": result.standard_error,
+        "samples": len(clean),
+        "wrong": float((pair.norms == 0).double().mean()),
+        "found": share,
+        "pa": result.pa,
+        "pa_se": result.standard_error,
         "limit": math.log(classes) - share * math.log(2),
-    }  # fmt: skip
+    }
     if not bool(misled.any()):
         unknown = dict.fromkeys(("overshoot", "before", "after"))
         return {**row, "tied": result.pa, **unknown}
@@ -59,9 +62,12 @@ def _at_the_boundary(pair: AttackedLogits) -> Row:
     )
     shifted[misled] = _tied(shifted[misled], right)
     return {
-        **row, "tied": posterior_agreement(clean, shifted).pa,
-        "overshoot": float(over.quantile(0.5)), "before": before, "after": after,
-    }  # fmt: skip
+        **row,
+        "tied": posterior_agreement(clean, shifted).pa,
+        "overshoot": float(over.quantile(0.5)),
+        "before": before,
+        "after": after,
+    }
 
 
 def _lead(logits: Tensor, classes: Tensor) -> Tensor:

@@ -80,11 +80,15 @@ def _path(run: Run[AttackSetting], model: nn.Module, ratio: float) -> Iterator[R
     path = adam_agreement(clean, mixed, epochs=max(epochs), batch_size=16)
     for epoch in epochs:
         yield {
-            "samples": len(images), "epoch": epoch,
-            "beta": float(path.beta[epoch]), "pa": float(path.pa[epoch]),
-            "reported_beta": path.best_beta, "reported_pa": path.best_pa,
-            "best_beta": best.beta, "best_pa": best.pa,
-        }  # fmt: skip
+            "samples": len(images),
+            "epoch": epoch,
+            "beta": float(path.beta[epoch]),
+            "pa": float(path.pa[epoch]),
+            "reported_beta": path.best_beta,
+            "reported_pa": path.best_pa,
+            "best_beta": best.beta,
+            "best_pa": best.pa,
+        }
 
 
 def _confidence(pair: AttackedLogits, ratio: float, seed: int) -> Row:
@@ -94,9 +98,12 @@ def _confidence(pair: AttackedLogits, ratio: float, seed: int) -> Row:
     right = clean.argmax(1) == pair.labels
     misled = right & (mixed.argmax(1) != pair.labels)
     row: Row = {
-        "samples": len(clean), "misled": int(misled.sum()), "pa": result.pa,
-        "pa_se": result.standard_error, "beta": result.beta,
-    }  # fmt: skip
+        "samples": len(clean),
+        "misled": int(misled.sum()),
+        "pa": result.pa,
+        "pa_se": result.standard_error,
+        "beta": result.beta,
+    }
     for suffix, beta in (("_1", 1.0), ("_star", result.beta)):
         before, after = (gibbs_posterior(x, beta).amax(1) for x in (clean, mixed))
         means = {"clean": before, "mixed": after}

@@ -57,32 +57,38 @@ _nips = partial(LargeSetting, dataset="imagenet-nips2017")
 SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
     "full": (
         _nips(
-            split="test200", models=_TWO,
+            split="test200",
+            models=_TWO,
             shifts=_apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8),
         ),
         _nips(
-            split="test200", models=_LITE[1:],
+            split="test200",
+            models=_LITE[1:],
             shifts=_apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8),
         ),
         _nips(models=(*_TWO, *_LITE[1:]), shifts=_NOISE),
         _nips(  # The effect of more steps.
-            split="test200", samples=100, models=_TWO,
+            split="test200",
+            samples=100,
+            models=_TWO,
             shifts=_apgd("ce", 4, steps=100) + _apgd("ce", 4),
         ),
     ),
     "quick": (
         LargeSetting(
-            dataset="digits", samples=40,
+            dataset="digits",
+            samples=40,
             models=("digits-cnn-s0", "digits-cnn-s0+jpeg-rs"),
             shifts=_NOISE + _apgd("ce", 12, 24) + _apgd("targeted", 12),
         ),
         LargeSetting(
-            dataset="digits", samples=20,
+            dataset="digits",
+            samples=20,
             models=("digits-cnn-s0", "digits-cnn-s0+jpeg-rs"),
             shifts=_apgd("ce", 12, steps=40) + _apgd("ce", 12),
         ),
     ),
-}  # fmt: skip
+}
 
 
 def parts(run: Run[LargeSetting]) -> Iterator[tuple[str, Shift]]:
@@ -120,10 +126,16 @@ def summary(run: Run[LargeSetting]) -> Iterator[Row]:
         fewer, more = (_logits(run, model, shift) for shift in (few, many))
         fall = compare_agreement(clean, fewer, clean, more)
         yield {
-            "what": "longer", "model": model, "kind": few[0], "size": few[1],
-            "steps": few[2], "more": many[2], "samples": len(clean),
-            "pa_fall": fall.difference, "pa_fall_se": fall.standard_error,
-        }  # fmt: skip
+            "what": "longer",
+            "model": model,
+            "kind": few[0],
+            "size": few[1],
+            "steps": few[2],
+            "more": many[2],
+            "samples": len(clean),
+            "pa_fall": fall.difference,
+            "pa_fall_se": fall.standard_error,
+        }
     last = run.setting.shifts[-1]
     for model in run.setting.models if last[0] == "apgd-targeted" else ():
         pair = _logits(run, model, NONE), _logits(run, model, last)
@@ -143,10 +155,14 @@ def _logits(run: Run[LargeSetting], model: str, shift: Shift) -> Tensor:
     for start in range(0, len(run.data), _PART):
         block = run.data.subset(slice(start, start + _PART))
         arrays = run.arrays(
-            "logits of shifted pictures", partial(_shifted, network),
-            shift, block, run.seed + start, networks=model,
+            "logits of shifted pictures",
+            partial(_shifted, network),
+            shift,
+            block,
+            run.seed + start,
+            networks=model,
             code=shifted_logits.__module__,
-        )  # fmt: skip
+        )
         logits.append(torch.from_numpy(arrays["logits"]))
     return torch.cat(logits)
 
@@ -184,10 +200,14 @@ def _cost(network: nn.Module, images: Tensor, *pair: Tensor) -> Row:
     path, adam = _timed(lambda: adam_agreement(*pair, epochs=500))
     _, gradient = _timed(lambda: torch.autograd.grad(network(inputs).sum(), inputs))
     return {
-        "samples": len(pair[0]), "classes": pair[0].shape[1], "seconds": seconds,
-        "adam_seconds": adam, "gradient_seconds": gradient / len(images),
-        "beta": exact.beta, "adam_beta": path.final_beta,
-    }  # fmt: skip
+        "samples": len(pair[0]),
+        "classes": pair[0].shape[1],
+        "seconds": seconds,
+        "adam_seconds": adam,
+        "gradient_seconds": gradient / len(images),
+        "beta": exact.beta,
+        "adam_beta": path.final_beta,
+    }
 
 
 def _timed(action: Callable[[], Any]) -> tuple[Any, float]:

@@ -54,15 +54,18 @@ def _on_those_attacked(profile: str, **options: Any) -> tuple[NoiseSetting]:
 
 SETTINGS: Final = {
     "quick": _on_those_attacked(
-        "quick", sigmas=(FOCUS["third"], 0.1, 0.2, FOCUS["triple"], 0.6, 1.0, 2.0),
-        draws=2, epochs=50,
+        "quick",
+        sigmas=(FOCUS["third"], 0.1, 0.2, FOCUS["triple"], 0.6, 1.0, 2.0),
+        draws=2,
+        epochs=50,
     ),
     "full": _on_those_attacked(
         "full",
         sigmas=tuple(sorted((*_BOTH, 0.07, 0.14, 0.26, 0.5, 0.75, 1.0, 2.0, 4.0))),
-        draws=5, epochs=500,
+        draws=5,
+        epochs=500,
     ),
-}  # fmt: skip
+}
 
 
 def parts(run: Run[NoiseSetting]) -> Iterator[tuple[str, int, tuple[float, ...]]]:
@@ -131,9 +134,12 @@ def _kernel(clean: Tensor, mixed: Tensor, epochs: int) -> Iterator[Row]:
         trace = adam_agreement(clean, mixed, epochs=epochs, batch_size=16)
         for epoch in _spread(epochs):
             yield {
-                "what": "adam", **shared, "epoch": epoch,
-                "beta": float(trace.beta[epoch]), "kernel": float(trace.pa[epoch]),
-            }  # fmt: skip
+                "what": "adam",
+                **shared,
+                "epoch": epoch,
+                "beta": float(trace.beta[epoch]),
+                "kernel": float(trace.pa[epoch]),
+            }
 
 
 def _spread(epochs: int) -> list[int]:

@@ -39,10 +39,16 @@ def measure(run: Run[AttackSetting], model: str) -> Iterator[Row]:
         scaled = scale * logits
         path = adam_agreement(scaled, scaled, batch_size=16, seed=None, **steps)
         yield {
-            "dataset": data.name, "model": model, "samples": samples, "scale": scale,
-            **steps, "beta": path.best_beta, "pa": path.best_pa,
+            "dataset": data.name,
+            "model": model,
+            "samples": samples,
+            "scale": scale,
+            **steps,
+            "beta": path.best_beta,
+            "pa": path.best_pa,
             "log_pa": samples * (path.best_pa - exact.pa),
-            "exact_pa": exact.pa, "exact_beta": exact.beta,
+            "exact_pa": exact.pa,
+            "exact_beta": exact.beta,
             **share_row("accuracy", accuracy(logits, data.labels), samples),
             "mean_confidence": float(scaled.softmax(1).amax(1).mean()),
-        }  # fmt: skip
+        }

@@ -112,10 +112,12 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
     texts = {name: _texts(setting, name) for name in _COLLECTIONS}
     for name, data in texts.items():
         yield {
-            "what": "texts", "collection": name, "samples": len(data),
+            "what": "texts",
+            "collection": name,
+            "samples": len(data),
             "words": decimals(_words(data).mean(), 2),
             "characters": decimals(np.mean([len(text) for text in data.texts]), 2),
-        }  # fmt: skip
+        }
     # Trained here, rather than when logits are needed, so that its time counts once.
     readers = {seed: _reader(run, seed) for seed in _seeds(run) if setting.encoder}
     logits = {
@@ -220,12 +222,15 @@ def _reader(run: Run[ReviewSetting], seed: int) -> Reader:
     """Train a transformer, or read its weights from the cache."""
     setting = run.setting
     weights = run.arrays(
-        "reader", partial(_trained, run, seed),
-        networks=_encoders(run), data=_texts(setting, "train"),
+        "reader",
+        partial(_trained, run, seed),
+        networks=_encoders(run),
+        data=_texts(setting, "train"),
         # A training does not depend on what is edited afterwards.
         setting=replace(setting, edits=(), words=(), seeds=0, tested=0, tokens=0),
-        training_seed=seed, code=__name__,
-    )  # fmt: skip
+        training_seed=seed,
+        code=__name__,
+    )
     encoder = _encoder(setting.encoder, run.device)
     model = Reader(encoder, setting.layers).to(encoder.norm.weight.device)
     model.load_state_dict({k: torch.from_numpy(v) for k, v in weights.items()})
@@ -290,18 +295,24 @@ def _logits(
     setting = run.setting
     every = ("train", "validation", condition[0])
     arrays = run.arrays(
-        "logits of texts", partial(_read, run, readers, *condition),
-        networks=_encoders(run), data=[_texts(setting, name) for name in every],
-        setting=replace(setting, edits=(), words=()), condition=condition,
+        "logits of texts",
+        partial(_read, run, readers, *condition),
+        networks=_encoders(run),
+        data=[_texts(setting, name) for name in every],
+        setting=replace(setting, edits=(), words=()),
+        condition=condition,
         code=__name__,
-    )  # fmt: skip
+    )
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def _read(
-    run: Run[ReviewSetting], readers: dict[int, Reader],
-    collection: str, kind: str, power: int,
-) -> Arrays:  # fmt: skip
+    run: Run[ReviewSetting],
+    readers: dict[int, Reader],
+    collection: str,
+    kind: str,
+    power: int,
+) -> Arrays:
     setting = run.setting
     data = _texts(setting, collection)
     texts = data.texts if kind == "none" else edited(data, kind, power, run.seed)

@@ -123,11 +123,15 @@ def measure(run: Run[TextSetting], edit: Edit | None) -> Iterator[Row]:
             yield {"what": "model", **keys, **_model_row(clean, data)}
             continue
         yield {
-            "what": "shift", **keys,
-            "kind": kind, "how": how, "power": power, "edit_seed": edit_seed,
+            "what": "shift",
+            **keys,
+            "kind": kind,
+            "how": how,
+            "power": power,
+            "edit_seed": edit_seed,
             "samples": len(data),
             **measure_pair(clean, model.logits(after), data.labels),
-        }  # fmt: skip
+        }
 
 
 def trained_classifier(
@@ -145,9 +149,14 @@ def trained_classifier(
         model.load_state_dict(best.state_dict())
 
     run.trained(
-        "sentence classifier", model, fit, data=[train, validation],
-        epochs=epochs, training_seed=seed, code="robustbook.text",
-    )  # fmt: skip
+        "sentence classifier",
+        model,
+        fit,
+        data=[train, validation],
+        epochs=epochs,
+        training_seed=seed,
+        code="robustbook.text",
+    )
     return model
 
 

@@ -54,9 +54,12 @@ def counted_arrays(
 
 
 def agreements(
-    problem: Problem, sigma: float, linearizations: Sequence[tuple[Tensor, Tensor]],
-    trials: Sequence[int], key: Sequence[int],
-) -> Integers:  # fmt: skip
+    problem: Problem,
+    sigma: float,
+    linearizations: Sequence[tuple[Tensor, Tensor]],
+    trials: Sequence[int],
+    key: Sequence[int],
+) -> Integers:
     """Count for how many noisy inputs the label is kept: (1+2L, N).
 
     By the model, then by each of L linearizations, and by it and the model.
@@ -103,7 +106,10 @@ def estimate_arrays(result: Robustness) -> Arrays:
     """An estimate with its error and interval."""
     low, high = result.interval(LEVEL)
     values: dict[str, Tensor] = {
-        "probability": result.probability, "error": result.standard_error, "low": low,
-        "high": high, "calls": result.calls,
-    }  # fmt: skip
+        "probability": result.probability,
+        "error": result.standard_error,
+        "low": low,
+        "high": high,
+        "calls": result.calls,
+    }
     return {name: value.cpu().numpy() for name, value in values.items()}

@@ -28,9 +28,14 @@ from robustbook.studies.run import Setting
 LOGISTIC_SCALE: Final = 1.702
 #: The estimates that are compared with Monte Carlo.
 ESTIMATORS: Final = (
-    "taylor", "taylor_mvs", "taylor_mvs_scaled",
-    "mmse", "mmse_mvs", "mmse_pairs", "softmax",
-)  # fmt: skip
+    "taylor",
+    "taylor_mvs",
+    "taylor_mvs_scaled",
+    "mmse",
+    "mmse_mvs",
+    "mmse_pairs",
+    "softmax",
+)
 #: Target ratio: RMSE of the reference over RMSE of MMSE in pairs.
 SHARE: Final = 0.1
 #: An error of MMSE below which none is looked for.
@@ -156,9 +161,13 @@ def fitted(
 
 
 def reference(
-    problem: Problem, sigma: float, fit: Fit, budget: int, plain: bool,
+    problem: Problem,
+    sigma: float,
+    fit: Fit,
+    budget: int,
+    plain: bool,
     key: Sequence[int],
-) -> Arrays:  # fmt: skip
+) -> Arrays:
     """Unbiased probabilities (N,) with a small error, where noisy inputs tell most.
 
     Monte Carlo with the fit as control variate; `plain` without, for models that are
@@ -186,9 +195,7 @@ def reference(
     )
     counts = agreements(problem, sigma, lines, trials.tolist(), [*key, 1])
     value, spread = _combine(counts, trials, slope, exact)
-    return {
-        "monte_carlo": value, "variance": spread / (trials - 1), "trials": trials,
-    }  # fmt: skip
+    return {"monte_carlo": value, "variance": spread / (trials - 1), "trials": trials}
 
 
 def _combine(

@@ -77,16 +77,23 @@ def _properties(
         for name, value in values.items():
             area, error = area_within_classes(value[index], upper, labels)
             yield {
-                "what": "property", "score": score, "property": name,
-                "auc": significant(area), "auc_se": significant(error),
+                "what": "property",
+                "score": score,
+                "property": name,
+                "auc": significant(area),
+                "auc_se": significant(error),
                 "images": len(index),
-            }  # fmt: skip
+            }
         for end, chosen in (("low", upper == 0), ("high", upper == 1)):
             p = survival.halves[1][index[chosen]]
             yield {
-                "what": "end", "score": score, "end": end, "sigma": survival.sigmas[-1],
-                **mean_row("p", p, significant), "images": len(p),
-            }  # fmt: skip
+                "what": "end",
+                "score": score,
+                "end": end,
+                "sigma": survival.sigmas[-1],
+                **mean_row("p", p, significant),
+                "images": len(p),
+            }
 
 
 def _separability(
@@ -104,10 +111,12 @@ def _separability(
         # Images are the units; training adds what differs between repeats.
         training = mean_error(value.mean(1)) if len(value) > 1 else 0.0
         yield {
-            "what": "tell", "score": score, "accuracy": significant(mean.mean()),
+            "what": "tell",
+            "score": score,
+            "accuracy": significant(mean.mean()),
             "accuracy_se": significant(math.hypot(mean_error(mean), training)),
             "images": len(mean),
-        }  # fmt: skip
+        }
 
 
 def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:
@@ -119,9 +128,13 @@ def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:
         for end, positions in (("low", order[:3]), ("high", order[::-1][:3])):
             for place, index in enumerate(positions):
                 yield {
-                    "what": "image", "score": score, "class": number, "end": end,
-                    "place": place, "png": png(survival.data.images[index]),
-                }  # fmt: skip
+                    "what": "image",
+                    "score": score,
+                    "class": number,
+                    "end": end,
+                    "place": place,
+                    "png": png(survival.data.images[index]),
+                }
 
 
 # ---------------------------------------------------------------- a second classifier
@@ -158,9 +171,11 @@ def image_properties(images: Tensor) -> dict[str, Values]:
     border[edge:-edge, edge:-edge] = False
     middle = (gray[:, ~border].mean(1) - gray[:, border].mean(1)).abs()
     properties = {
-        "brightness": gray.mean((1, 2)), "contrast": gray.flatten(1).std(1),
-        "middle against border": middle, "edges": across + down,
-    }  # fmt: skip
+        "brightness": gray.mean((1, 2)),
+        "contrast": gray.flatten(1).std(1),
+        "middle against border": middle,
+        "edges": across + down,
+    }
     if images.shape[1] == 3:
         color = (images.amax(1) - images.amin(1)).double()
         properties["saturation"] = color.mean((1, 2))
@@ -178,9 +193,11 @@ def separated(
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=seed)
     options: dict[str, Any] = {
-        "channels": images.shape[1], "size": images.shape[2],
-        "convolutions": [(8, 3, 1), (16, 3, 1)], "linear": [20, 2],
-    }  # fmt: skip
+        "channels": images.shape[1],
+        "size": images.shape[2],
+        "convolutions": [(8, 3, 1), (16, 3, 1)],
+        "linear": [20, 2],
+    }
     right = np.zeros(len(upper), dtype=bool)
     for train, test in split.split(strata, strata):
         model = build_model("pooled-conv-net", seed=seed, options=options)
@@ -189,9 +206,14 @@ def separated(
         ends = torch.from_numpy(upper[train].astype(np.int64))
         data = Dataset((shown - mean) / spread, ends, "ends", "train", 2)
         train_classifier(
-            model, data, epochs=EPOCHS, lr=0.003, seed=seed, batch_size=32,
+            model,
+            data,
+            epochs=EPOCHS,
+            lr=0.003,
+            seed=seed,
+            batch_size=32,
             progress=False,
-        )  # fmt: skip
+        )
         answers = logits_of(model, (images[test] - mean) / spread).argmax(1).numpy()
         right[test] = answers == upper[test]
     return right

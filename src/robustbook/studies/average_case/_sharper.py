@@ -27,9 +27,16 @@ _FAR: Final = 4.0
 
 
 def sharpened(
-    model: nn.Module, data: Dataset, arrays: Arrays, *, sigmas: Sequence[float],
-    fits: int, share: float, most: int, seed: int,
-) -> Arrays:  # fmt: skip
+    model: nn.Module,
+    data: Dataset,
+    arrays: Arrays,
+    *,
+    sigmas: Sequence[float],
+    fits: int,
+    share: float,
+    most: int,
+    seed: int,
+) -> Arrays:
     """Add noisy inputs to a reference, until its error is a `share` of MMSE's.
 
     Its error is the root mean square over the images of its standard error; MMSE's,
@@ -57,9 +64,13 @@ def sharpened(
 
 
 def focused(
-    problem: Problem, sigma: float, fit: Fit, variance: float, most: int,
+    problem: Problem,
+    sigma: float,
+    fit: Fit,
+    variance: float,
+    most: int,
     key: Sequence[int],
-) -> Arrays:  # fmt: skip
+) -> Arrays:
     """Unbiased probabilities (N,), of a mean `variance` where `most` suffices.
 
     A pilot, then thrown away, tells how often the label is kept at each distance from
@@ -97,9 +108,10 @@ def focused(
         rows.append((values.mean(), values.var(ddof=1) / _POINTS, asked.sum()))
     shift, spread, trials = np.array(rows).T
     return {
-        "monte_carlo": fit.probability.cpu().numpy() + shift, "variance": spread,
+        "monte_carlo": fit.probability.cpu().numpy() + shift,
+        "variance": spread,
         "trials": trials.astype(np.int64),
-    }  # fmt: skip
+    }
 
 
 class _Plane(NamedTuple):
@@ -130,9 +142,13 @@ class _Plane(NamedTuple):
 
 
 def _answers(
-    problem: Problem, sigma: float, index: int, plane: _Plane, points: Tensor,
+    problem: Problem,
+    sigma: float,
+    index: int,
+    plane: _Plane,
+    points: Tensor,
     key: Sequence[int],
-) -> Values:  # fmt: skip
+) -> Values:
     """Whether the model keeps its label, 0 or 1, with noise around points: (n,)."""
     inputs, basis = problem.inputs, plane.basis.to(problem.inputs)
     answers = [np.zeros(0)]

@@ -78,18 +78,27 @@ class Survival:
 
 
 def measure_survival(
-    run: Run[Any], name: str, data: Dataset, *, sigmas: tuple[float, ...], draws: int,
+    run: Run[Any],
+    name: str,
+    data: Dataset,
+    *,
+    sigmas: tuple[float, ...],
+    draws: int,
     fits: int = 0,
-) -> Survival:  # fmt: skip
+) -> Survival:
     """Measure all that needs the model."""
     problem = data.images, list(sigmas), draws, fits, run.seed
     return Survival(data, sigmas, draws, run.seed, _measure(run.model(name), *problem))
 
 
 def _measure(
-    model: nn.Module, images: Tensor, sigmas: list[float], draws: int, fits: int,
+    model: nn.Module,
+    images: Tensor,
+    sigmas: list[float],
+    draws: int,
+    fits: int,
     seed: int,
-) -> Arrays:  # fmt: skip
+) -> Arrays:
     problem = set_up(model, images, sigmas)
     probability, ratio = [], []
     for part in linearize(problem):
@@ -106,11 +115,13 @@ def _measure(
         for half in (0, 1)
     )
     result: Arrays = {
-        "logits": logits_of(model, images).cpu().numpy(), "first": first,
-        "counts": first + second, "taylor": torch.cat(probability, dim=1).numpy(),
+        "logits": logits_of(model, images).cpu().numpy(),
+        "first": first,
+        "counts": first + second,
+        "taylor": torch.cat(probability, dim=1).numpy(),
         "softmax": softmax_proxy(model, images).cpu().numpy(),
         "ratio": torch.cat(ratio).numpy(),
-    }  # fmt: skip
+    }
     if fits:
         fitted = mmse(model, images, sigmas, samples=fits, points=POINTS, seed=seed)
         result["mmse"] = fitted.probability.cpu().numpy()

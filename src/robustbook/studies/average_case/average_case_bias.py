@@ -198,18 +198,21 @@ def _model(name: str, images: int) -> Row:
         if not (recipe["noise_std"] or recipe.get("adversarial_eps")):
             penalty = recipe.get("gradient_penalty", 0.0)
     return {
-        "what": "model", "images": images, "penalty": penalty,
+        "what": "model",
+        "images": images,
+        "penalty": penalty,
         "training_seed": entry["seed"] if entry else None,
-    }  # fmt: skip
+    }
 
 
 def _means(survival: Survival) -> Iterator[Row]:
     for place, sigma in enumerate(survival.sigmas):
         yield {
-            "what": "mean", "sigma": sigma,
+            "what": "mean",
+            "sigma": sigma,
             **mean_row("p", survival.kept_share[place], significant),
             **_estimates(survival, place, np.ones_like(survival.right)),
-        }  # fmt: skip
+        }
 
 
 def _estimates(survival: Survival, place: int, chosen: npt.NDArray[np.bool_]) -> Row:
@@ -252,9 +255,12 @@ def _class_rows(
             continue
         others = survival.shares[place][survival.predicted != number, number]
         yield {
-            "class": number, "n": len(p), **mean_row("p", p, significant),
-            "inflow": significant(others.mean()), **_estimates(survival, place, chosen),
-        }  # fmt: skip
+            "class": number,
+            "n": len(p),
+            **mean_row("p", p, significant),
+            "inflow": significant(others.mean()),
+            **_estimates(survival, place, chosen),
+        }
 
 
 def _attraction(survival: Survival, place: int, generator: np.random.Generator) -> Row:
@@ -286,8 +292,11 @@ def _ranks(survival: Survival) -> Iterator[Row]:
         for proxy, values in proxies.items():
             share, error = share_ordered(values[:PAIRS], p[:PAIRS])
             yield {
-                "what": "rank", "sigma": sigma, "proxy": proxy,
-                "concordance": significant(share), "concordance_se": significant(error),
+                "what": "rank",
+                "sigma": sigma,
+                "proxy": proxy,
+                "concordance": significant(share),
+                "concordance_se": significant(error),
                 "spearman": significant(rank_correlation(values, p)),
                 "spearman_se": significant(rank_correlation_error(values, p)),
-            }  # fmt: skip
+            }

@@ -49,17 +49,24 @@ class ClassesSetting(Setting):
 SETTINGS: Final = {
     "quick": (
         ClassesSetting(
-            dataset="digits", models=("digits-cnn-s0",), sigmas=(0.1, 0.2), near=3,
+            dataset="digits",
+            models=("digits-cnn-s0",),
+            sigmas=(0.1, 0.2),
+            near=3,
             samples=8,
         ),
     ),
     "full": (
         ClassesSetting(
-            dataset="imagenet-nips2017", split="test200", step=10,
-            models=("imagenet:efficientnet-lite0",), sigmas=(0.02, 0.05), near=32,
+            dataset="imagenet-nips2017",
+            split="test200",
+            step=10,
+            models=("imagenet:efficientnet-lite0",),
+            sigmas=(0.02, 0.05),
+            near=32,
         ),
     ),
-}  # fmt: skip
+}
 
 
 def parts(run: Run[ClassesSetting]) -> Iterator[tuple[str, int]]:
@@ -126,11 +133,14 @@ def slopes_of_all(
     answers = [ask(image + sigma * noise).argmax(1) for sigma in setting.sigmas]
     kept = [(margins + sigma * slopes > 0).all(1).numpy() for sigma in setting.sigmas]
     return {
-        "top": np.array(top), "margins": margins[order].numpy(),
-        "square": square[order].numpy(), "answers": torch.stack(answers).numpy(),
-        "linear": np.stack(kept), "reduced": exact.probability[:, 0].cpu().numpy(),
+        "top": np.array(top),
+        "margins": margins[order].numpy(),
+        "square": square[order].numpy(),
+        "answers": torch.stack(answers).numpy(),
+        "linear": np.stack(kept),
+        "reduced": exact.probability[:, 0].cpu().numpy(),
         "exact_square": part.gram[0].diagonal().cpu().numpy(),
-    }  # fmt: skip
+    }
 
 
 def _logits(model: nn.Module, images: Tensor) -> Tensor:
@@ -175,13 +185,16 @@ def _row(arrays: Arrays, place: int, sigma: float) -> Row:
     answers = arrays["answers"][place]
     kept = answers == arrays["top"]
     return {
-        "one": decimals(1 - terms.max()), "reduced": decimals(arrays["reduced"][place]),
-        "near": near, "rest": decimals(rest),
+        "one": decimals(1 - terms.max()),
+        "reduced": decimals(arrays["reduced"][place]),
+        "near": near,
+        "rest": decimals(rest),
         "rest_guess": decimals(terms[near:].sum()),
         "needed": int((left > ENOUGH).sum()),
         "sampled": decimals(arrays["linear"][place].mean()),
         "kept": decimals(kept.mean()),
         "agree": decimals((kept == arrays["linear"][place]).mean()),
-        "answers": len(np.unique(answers[~kept])), "draws": draws,
+        "answers": len(np.unique(answers[~kept])),
+        "draws": draws,
         "slack": decimals(np.sqrt(exact / bound[:near]).max(), 4),
-    }  # fmt: skip
+    }

@@ -22,13 +22,7 @@ from robustbook.studies.average_case._estimates import (
     estimated_arrays,
 )
 from robustbook.studies.average_case._sharper import sharpened
-from robustbook.studies.run import (
-    Row,
-    Run,
-    decimals,
-    significant,
-    with_keys,
-)
+from robustbook.studies.run import Row, Run, decimals, significant, with_keys
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)
@@ -49,11 +43,15 @@ _MNIST: Final = EstimateSetting(
     ),
 )  # fmt: skip
 _FASHION: Final = EstimateSetting(
-    dataset="fashion-mnist", step=20,
+    dataset="fashion-mnist",
+    step=20,
     models=("fashion-linear", "fashion-kw", "fashion-mnist-cnn-s0"),
-    sigmas=(0.1, 0.2, 0.4, 0.8), focus=0.2, shown=("fashion-kw",), budget=500,
+    sigmas=(0.1, 0.2, 0.4, 0.8),
+    focus=0.2,
+    shown=("fashion-kw",),
+    budget=500,
     sharper=("fashion-mnist-cnn-s0", "fashion-kw"),
-)  # fmt: skip
+)
 _CIFAR: Final = EstimateSetting(
     dataset="cifar10", split="test1000", step=5,
     models=(
@@ -75,9 +73,11 @@ def _trainings(dataset: str, *names: str) -> tuple[str, ...]:
 
 
 _penalized = partial(
-    EstimateSetting, estimators=("taylor", "mmse_pairs"), budget=100,
+    EstimateSetting,
+    estimators=("taylor", "mmse_pairs"),
+    budget=100,
     sigmas=(0.1, 0.2, 0.4, 0.8),
-)  # fmt: skip
+)
 
 SETTINGS: Final = {
     "quick": (
@@ -179,10 +179,13 @@ def _model(run: Run[Any], name: str) -> nn.Module:
     data = load_dataset(TRAINED[name], "train")
     how: dict[str, Any] = {**_RECIPE, "seed": run.seed, "device": run.device}
     return run.trained(
-        "linear model", model,
+        "linear model",
+        model,
         partial(train_classifier, model, data, **how, progress=False),
-        data=data, recipe=_RECIPE, code=train_classifier.__module__,
-    )  # fmt: skip
+        data=data,
+        recipe=_RECIPE,
+        code=train_classifier.__module__,
+    )
 
 
 def _of_model(
@@ -192,10 +195,12 @@ def _of_model(
     every = setting.estimators == ESTIMATORS
     for place, sigma in enumerate(setting.sigmas):
         yield {
-            "what": "reference", "sigma": sigma,
+            "what": "reference",
+            "sigma": sigma,
             "error": decimals(math.sqrt(variance[place].mean())),
-            "trials": decimals(arrays["trials"][place].mean(), 1), "sharper": sharper,
-        }  # fmt: skip
+            "trials": decimals(arrays["trials"][place].mean(), 1),
+            "sharper": sharper,
+        }
         yield {"what": "difference", "sigma": sigma, **_difference(arrays, place)}
         for estimator in setting.estimators:
             compared = _compare(arrays[estimator][place], truth[place], variance[place])
@@ -206,13 +211,15 @@ def _of_model(
         for estimator in ("monte_carlo", "taylor", "mmse"):
             values = arrays[estimator][place]
             yield {
-                "what": "distribution", "sigma": sigma, "estimator": estimator,
+                "what": "distribution",
+                "sigma": sigma,
+                "estimator": estimator,
                 "mean": decimals(values.mean()),
                 **{
                     f"q{round(100 * q):02d}": decimals(np.quantile(values, q))
                     for q in QUANTILES
                 },
-            }  # fmt: skip
+            }
         yield {"what": "cdf", "sigma": sigma, **_compare_cdfs(arrays, place)}
     place = setting.sigmas.index(setting.focus) if counts else 0
     few = slice(setting.few)
@@ -221,12 +228,13 @@ def _of_model(
             if f"{estimator} {count}" in arrays:
                 estimate = arrays[f"{estimator} {count}"]
                 yield {
-                    "what": "convergence", "sigma": setting.focus, "fits": count,
-                    "estimator": estimator, "compared": len(estimate),
-                    **_compare(
-                        estimate, truth[place, few], variance[place, few]
-                    ),
-                }  # fmt: skip
+                    "what": "convergence",
+                    "sigma": setting.focus,
+                    "fits": count,
+                    "estimator": estimator,
+                    "compared": len(estimate),
+                    **_compare(estimate, truth[place, few], variance[place, few]),
+                }
 
 
 def _difference(arrays: Arrays, place: int) -> Row:
@@ -255,8 +263,9 @@ def _compare(estimate: Values, truth: Values, variance: Values) -> Row:
         **mean_row("mean_abs", np.abs(difference), decimals),
         "floor": decimals(np.sqrt(2 * variance / math.pi).mean()),
         **mean_row("mse", square, partial(decimals, digits=9)),
-        "of_one": significant(ratio), "of_one_se": significant(error),
-    }  # fmt: skip
+        "of_one": significant(ratio),
+        "of_one_se": significant(error),
+    }
 
 
 def _compare_cdfs(arrays: Arrays, place: int) -> Row:

@@ -108,8 +108,13 @@ def _time(
         # Of this process: others on the machine do not count.
         seconds = shortest(action, repeat, time.process_time) / len(images)
         yield {
-            "model": setting.models[0], "way": way, "estimator": estimator,
-            "samples": PAPER_SAMPLES if sampled else count, "measured_samples": count,
-            "images": len(images), "sigma": SIGMA, "threads": 1,
+            "model": setting.models[0],
+            "way": way,
+            "estimator": estimator,
+            "samples": PAPER_SAMPLES if sampled else count,
+            "measured_samples": count,
+            "images": len(images),
+            "sigma": SIGMA,
+            "threads": 1,
             "seconds": seconds * PAPER_SAMPLES / samples if sampled else seconds,
-        }  # fmt: skip
+        }

@@ -155,15 +155,22 @@ def _repeats(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[
             mse = ((estimates["probability"] - truth) ** 2).mean(axis=0) - spread
             for index, value in enumerate(mse):
                 yield {
-                    "what": "gain", **shared, "calls": calls, "index": index,
-                    "probability": decimals(cut[index]), "mse": decimals(value, 10),
-                }  # fmt: skip
+                    "what": "gain",
+                    **shared,
+                    "calls": calls,
+                    "index": index,
+                    "probability": decimals(cut[index]),
+                    "mse": decimals(value, 10),
+                }
             ratio, ratio_se = ratio_of_means(cut * (1 - cut) / calls, mse)
             yield {
-                "what": "cost", **shared, "calls": calls,
+                "what": "cost",
+                **shared,
+                "calls": calls,
                 **_errors(estimates["probability"], truth, spread),
-                "ratio": decimals(ratio, 4), "ratio_se": decimals(ratio_se, 4),
-            }  # fmt: skip
+                "ratio": decimals(ratio, 4),
+                "ratio_se": decimals(ratio_se, 4),
+            }
             yield {"what": "coverage", **shared, **_covered(estimates, cut)}
     biased = {("taylor", 0): taylor(*problem)}
     for count in setting.fits:
@@ -171,9 +178,13 @@ def _repeats(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[
     for (estimator, count), result in biased.items():
         values = result.probability.cpu().numpy()[None]
         yield {
-            "what": "cost", "sigma": sigma, "estimator": estimator, "samples": count,
-            "calls": int(result.calls.max()), **_errors(values, truth, spread),
-        }  # fmt: skip
+            "what": "cost",
+            "sigma": sigma,
+            "estimator": estimator,
+            "samples": count,
+            "calls": int(result.calls.max()),
+            **_errors(values, truth, spread),
+        }
 
 
 def _errors(estimates: Values, truth: Values, variance: Values) -> Row:
@@ -191,6 +202,7 @@ def _covered(estimates: Arrays, known: Values) -> Row:
     """How many intervals (repeats, N) hold what is known."""
     held = (estimates["low"] <= known + TINY) & (known - TINY <= estimates["high"])
     return {
-        **mean_row("coverage", held.mean(axis=0), decimals), "images": len(known),
+        **mean_row("coverage", held.mean(axis=0), decimals),
+        "images": len(known),
         "repeats": len(held),
-    }  # fmt: skip
+    }

@@ -38,8 +38,10 @@ HUES_AND_POSITIONS: Final = ("two hues", "two positions", *OPPORTUNITIES)
 # same domain, the thesis's SD, is printed for it but not configured.
 SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
     {
-        "printed": DISCRIMINABILITY, "configured": CONFIGURED["discriminability"],
-        "two hues": SELECTION_HUE, "two positions": SELECTION_POSITION,
+        "printed": DISCRIMINABILITY,
+        "configured": CONFIGURED["discriminability"],
+        "two hues": SELECTION_HUE,
+        "two positions": SELECTION_POSITION,
         **{name: opportunities(name) for name in OPPORTUNITIES},
         **{factor: CONFIGURED[f"selection-{factor}"] for factor in FACTORS},
         **{
@@ -48,23 +50,31 @@ SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
             for name in OPPORTUNITIES
         },
     }
-)  # fmt: skip
+)
 
 
 @lru_cache(maxsize=1)
 def training_pictures(setup: str, setting: TrainingSetting, seed: int) -> list[Dataset]:
     """Images of the source domains, always the same for a setting and a seed."""
     scenes = draw_all(
-        SETUPS[setup].training, shapes=SETUPS[setup].shapes, source=setting.dataset,
-        count=setting.count, seed=seed,
-    )  # fmt: skip
+        SETUPS[setup].training,
+        shapes=SETUPS[setup].shapes,
+        source=setting.dataset,
+        count=setting.count,
+        seed=seed,
+    )
     return pictures(scenes, setting)
 
 
 def held_out_scenes(
-    setup: str, environments: Sequence[Environment], split: str,
-    setting: TrainingSetting, seed: int, *, other_digits: bool = False,
-) -> tuple[Scenes, ...]:  # fmt: skip
+    setup: str,
+    environments: Sequence[Environment],
+    split: str,
+    setting: TrainingSetting,
+    seed: int,
+    *,
+    other_digits: bool = False,
+) -> tuple[Scenes, ...]:
     """Scenes to validate or test on, which show the same digits in all environments.
 
     With other digits, the first environment shares none with the others. Each digit
@@ -75,10 +85,14 @@ def held_out_scenes(
     count = len(shapes) * setting.repeats_per_digit * (fewest // (1 + other_digits))
     limit = setting.tested if split == "test" else setting.validated
     return draw_all(
-        environments, shapes=shapes, source=setting.dataset, split=split,
-        count=count if limit is None else min(limit, count), seed=seed,
+        environments,
+        shapes=shapes,
+        source=setting.dataset,
+        split=split,
+        count=count if limit is None else min(limit, count),
+        seed=seed,
         paired=[0] + [int(other_digits)] * (len(environments) - 1),
-    )  # fmt: skip
+    )
 
 
 def _count_digits(source: str, split: str, shape: int) -> int:

@@ -208,9 +208,12 @@ def _evaluated(
     seen = [_evaluate(features_of, model, sample).double() for sample in samples]
     cosine = [torch.cosine_similarity(seen[0], other).float() for other in seen[1:]]
     return {
-        "first": first, "second": torch.stack(others), "cosine": torch.stack(cosine),
-        "labels": samples[0].labels, "clusters": clusters,
-    }  # fmt: skip
+        "first": first,
+        "second": torch.stack(others),
+        "cosine": torch.stack(cosine),
+        "labels": samples[0].labels,
+        "clusters": clusters,
+    }
 
 
 def _evaluate(function: Any, model: nn.Module, data: Dataset) -> Tensor:

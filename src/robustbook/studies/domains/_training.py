@@ -23,11 +23,13 @@ SMALL: Final = "strided-cnn"
 #: the weight that its authors chose, and one that mixes by CutMix.
 LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
     {
-        "ERM": ERM(), "IRM": IRM(), "LISA": LISA(),
+        "ERM": ERM(),
+        "IRM": IRM(),
+        "LISA": LISA(),
         "IRM-100": IRM(weight=100.0, warmup_epochs=2),
         "LISA, CutMix": LISA(mix="cutmix"),
     }
-)  # fmt: skip
+)
 #: The learners that the sources compare.
 COMPARED_LEARNERS: Final = ("ERM", "IRM", "LISA")
 

@@ -7,12 +7,7 @@ from typing import Final
 
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
 from robustbook.studies.domains._recorded import Watched, watch_training
-from robustbook.studies.domains._training import (
-    FULL,
-    QUICK,
-    TrainingSetting,
-    trainings,
-)
+from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting, trainings
 from robustbook.studies.domains.components import picture_numbers, principal_component
 from robustbook.studies.run import Row, Run, decimals, with_keys
 

@@ -101,10 +101,13 @@ def _of_training(trained: TrainedPair, seed: int) -> Iterator[Row]:
                     for values in (second, cosine[..., None].expand(-1, -1, 2))
                 )
                 yield {
-                    "what": "pair", "digits": digits, "factors": factors,
-                    "ratio": ratio, **_scores(first, mixed, labels, clusters),
+                    "what": "pair",
+                    "digits": digits,
+                    "factors": factors,
+                    "ratio": ratio,
+                    **_scores(first, mixed, labels, clusters),
                     "cosine": float(cosines[:, 0].double().mean()),
-                }  # fmt: skip
+                }
 
 
 def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[Row]:
@@ -138,8 +141,11 @@ def _scores(first: Tensor, second: Tensor, labels: Tensor, clusters: Tensor) -> 
     result = posterior_agreement(first, second)
     terms = sample_terms(result, first, second, labels)
     return {
-        "samples": len(labels), "first_accuracy": accuracy(first, labels),
+        "samples": len(labels),
+        "first_accuracy": accuracy(first, labels),
         **{name: float(values.mean()) for name, values in terms.items()},
         **{f"{name}_se": clustered_error(v, clusters) for name, v in terms.items()},
-        "pa": result.pa, "beta": result.beta, "confidence": confidence(second),
-    }  # fmt: skip
+        "pa": result.pa,
+        "beta": result.beta,
+        "confidence": confidence(second),
+    }

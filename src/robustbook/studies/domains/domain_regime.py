@@ -22,28 +22,40 @@ _SMALL: Final = partial(
 _RESNET: Final = partial(_SMALL, network="cifar10-resnet20", size=32)
 # Nearer to the sources, who have 100 epochs of 15 000 pictures a domain.
 _LARGE: Final = partial(
-    _SMALL, network="imagenet:efficientnet-lite0", size=128, count=5000, batch_size=64,
-    epochs=10, validated=300, tested=1000, precision="auto",
-)  # fmt: skip
+    _SMALL,
+    network="imagenet:efficientnet-lite0",
+    size=128,
+    count=5000,
+    batch_size=64,
+    epochs=10,
+    validated=300,
+    tested=1000,
+    precision="auto",
+)
 _QUICK: Final = partial(
     Regime, dataset="digits", network="cifar10-preact-adv-s0", size=24, width=8,
     count=90, batch_size=30, epochs=1, lr=5e-3, seeds=2, validated=30, tested=30,
 )  # fmt: skip
 SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
     "full": (
-        _SMALL(own=False), _SMALL(),
-        _RESNET(), _RESNET(borrowed=True), _RESNET(borrowed=True, lr=1e-4),
+        _SMALL(own=False),
+        _SMALL(),
+        _RESNET(),
+        _RESNET(borrowed=True),
+        _RESNET(borrowed=True, lr=1e-4),
         _RESNET(lr=1e-4),
     ),
     "quick": (
-        _QUICK(network=SMALL, own=False), _QUICK(network=SMALL),
-        _QUICK(), _QUICK(borrowed=True),
+        _QUICK(network=SMALL, own=False),
+        _QUICK(network=SMALL),
+        _QUICK(),
+        _QUICK(borrowed=True),
     ),
     "full large": tuple(
         _LARGE(borrowed=kind, lr=lr) for lr in (1e-3, 1e-4) for kind in (False, True)
     ),
     "quick large": (_QUICK(borrowed=True, seeds=1),),
-}  # fmt: skip
+}
 
 
 def rows(run: Run[Regime]) -> Iterator[Row]:
@@ -81,9 +93,13 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
             scores |= {name: row[name] for name in row if name.startswith("test/")}
             yield {
                 **{name: getattr(regime, name) for name in COLUMNS},
-                "setting": setting, "training_seed": training_seed,
-                "epoch": row["epoch"], **scores, **sizes, "seconds": row["seconds"],
-            }  # fmt: skip
+                "setting": setting,
+                "training_seed": training_seed,
+                "epoch": row["epoch"],
+                **scores,
+                **sizes,
+                "seconds": row["seconds"],
+            }
 
 
 def parts(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:

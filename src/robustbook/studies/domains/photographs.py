@@ -25,21 +25,17 @@ from robustbook.datasets.photographs import PACS_DOMAINS
 from robustbook.models import pacs_features
 from robustbook.scores import accuracy, same_answer_rate
 from robustbook.studies.domains._canonical import pair_canonical
-from robustbook.studies.run import (
-    Row,
-    Run,
-    Setting,
-    decimals,
-    small_network,
-    with_keys,
-)
+from robustbook.studies.run import Row, Run, Setting, decimals, small_network, with_keys
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
 
 PAIRINGS: Final = ("label", "nearest", "assignment", "canonical")
 LEARNERS: Final[Mapping[str, Learner]] = {
-    "ERM": ERM(), "IRM": IRM(weight=100.0, warmup_epochs=2), "LISA": LISA(),
-    "IRM-1": IRM(), "CutMix": LISA(mix="cutmix"),
-}  # fmt: skip
+    "ERM": ERM(),
+    "IRM": IRM(weight=100.0, warmup_epochs=2),
+    "LISA": LISA(),
+    "IRM-1": IRM(),
+    "CutMix": LISA(mix="cutmix"),
+}
 #: The domains of each world, and the worlds of which pictures are placed.
 _DOMAINS: Final = {
     "PACS": PACS_DOMAINS,
@@ -69,8 +65,10 @@ class WorldSetting(Setting):
     learners: tuple[str | float, ...] = ("ERM", "IRM", "LISA")
     #: Heads, each with rates of Adam.
     heads: tuple[tuple[str, float], ...] = (
-        ("linear", 1e-2), ("linear", 1e-3), ("hidden", 1e-3)
-    )  # fmt: skip
+        ("linear", 1e-2),
+        ("linear", 1e-3),
+        ("hidden", 1e-3),
+    )
 
     def source(self, samples: Samples) -> Dataset:
         """Return the training set of a domain."""
@@ -124,7 +122,7 @@ def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
     """Train heads on all domains but one, score every epoch, and test on that one.
 
     Worlds: "PACS", photographs, paintings, cartoons and sketches, as EfficientNet-Lite0
-    sees them, which was trained on ImageNet (:func:`pacs_features`); "digits", the
+    sees them, which was trained on ImageNet (``pacs_features``); "digits", the
     pixels of MNIST, USPS and scikit-learn's digits at 16 x 16; in the quick profile
     "rehearsal", scikit-learn's digits in three inks.
 
@@ -249,25 +247,35 @@ def left_out(
     for name, pair in pairs.items():
         partners, times = np.unique(pair[1], return_counts=True)
         yield {
-            "what": "pairs", **shared, "pairing": name, "pairs": len(pair[0]),
-            "partners": len(partners), "most": int(times.max()),
+            "what": "pairs",
+            **shared,
+            "pairing": name,
+            "pairs": len(pair[0]),
+            "partners": len(partners),
+            "most": int(times.max()),
             "distance": decimals(
                 _distance(paired, pair) / _distance(paired, pairs["label"]), 4
             ),
-        }  # fmt: skip
+        }
     seen = scaled if seen is domains else seen
     validated, test = _joined(_taken(seen, held)), seen[target].take(tested)
     sources = [setting.source(samples) for samples in _taken(seen, train).values()]
     for (head, lr), learner in product(setting.heads, setting.learners):
         model = setting.network(head, sources[0], seed)
         history = train_domains(
-            model, _learner(learner), sources, epochs=setting.epochs, lr=lr, seed=seed,
-            precision=setting.precision, progress=False,
+            model,
+            _learner(learner),
+            sources,
+            epochs=setting.epochs,
+            lr=lr,
+            seed=seed,
+            precision=setting.precision,
+            progress=False,
             watch={
                 "own": lambda model: model(validated.features),
                 "test": lambda model: model(test.features),
             },
-        )  # fmt: skip
+        )
         keys = {**shared, "learner": learner, "head": head, "lr": lr}
         logits = (*zip(history.watched["own"], history.watched["test"], strict=True),)
         for epoch, (near, far) in enumerate(logits, start=1):
@@ -308,10 +316,12 @@ def _shift(near: Tensor, far: Tensor, across: Mapping[str, Any]) -> Iterator[Row
     for name, (a, b) in across.items():
         result = posterior_agreement(near[a], far[b], tol=1e-6)
         yield {
-            "what": "shift", "pairing": name,
-            "pa": decimals(result.pa, 4), "pa_se": decimals(result.standard_error, 4),
+            "what": "shift",
+            "pairing": name,
+            "pa": decimals(result.pa, 4),
+            "pa_se": decimals(result.standard_error, 4),
             "same": decimals(same_answer_rate(near[a], far[b]), 4),
-        }  # fmt: skip
+        }
 
 
 def _paired(first: Samples, second: Samples, seed: int) -> dict[str, Any]:

@@ -28,17 +28,20 @@ _MIXED: Final = "two hues"
 SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
     # Learners as the thesis has them: LISA in Experiment 6 alone.
     "full": (
-        _FULL(learner="ERM", lr=1e-3), _FULL(learner="IRM", lr=1e-3),
+        _FULL(learner="ERM", lr=1e-3),
+        _FULL(learner="IRM", lr=1e-3),
         _FULL(learner="LISA", lr=1e-3, setups=(_MIXED,)),
         # The other rate of Experiment 7, and one that comes nearer to print.
-        _FULL(learner="ERM", lr=1e-2), _FULL(learner="IRM", lr=1e-2,
-                                             setups=OPPORTUNITIES),
+        _FULL(learner="ERM", lr=1e-2),
+        _FULL(learner="IRM", lr=1e-2, setups=OPPORTUNITIES),
         _FULL(learner="ERM", lr=1e-4),
         _FULL(learner="LISA, CutMix", lr=1e-3, setups=(_MIXED,)),
         # Two optimizers with four rates each, as in Experiment 6.
         _FULL(learner="ERM", lr=1e-5, setups=(_MIXED,)),
-        *(_FULL(learner="ERM", optimizer="sgd", lr=lr, setups=(_MIXED,))
-          for lr in (1e-1, 1e-2, 1e-3, 1e-4)),
+        *(
+            _FULL(learner="ERM", optimizer="sgd", lr=lr, setups=(_MIXED,))
+            for lr in (1e-1, 1e-2, 1e-3, 1e-4)
+        ),
     ),
     "quick": (
         _QUICK(learner="ERM", lr=5e-3, setups=("ZGO",)),
@@ -49,7 +52,7 @@ SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
         for learner in ("ERM", "IRM", "LISA")
     ),
     "quick positions": (_QUICK(learner="IRM", lr=5e-3, setups=("two positions",)),),
-}  # fmt: skip
+}
 
 
 def rows(run: Run[Regime]) -> Iterator[Row]:

@@ -91,10 +91,13 @@ def unlike_cells(
             moved, before = pair
             row = cell(
                 Pairs(
-                    z["source"], labels[0], z["clean"][before], z["test"][moved],
+                    z["source"],
+                    labels[0],
+                    z["clean"][before],
+                    z["test"][moved],
                     labels[1][moved],
                 )
-            )  # fmt: skip
+            )
         yield {"group": group, **row}
 
 

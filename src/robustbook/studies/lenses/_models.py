@@ -201,9 +201,14 @@ def _survival(
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
         arrays = run.arrays(
-            f"average case {estimate.__name__}", estimate,
-            block.images, sigma, samples, run.seed, network=name,
-        )  # fmt: skip
+            f"average case {estimate.__name__}",
+            estimate,
+            block.images,
+            sigma,
+            samples,
+            run.seed,
+            network=name,
+        )
         parts.append(arrays)
     return {
         name: torch.from_numpy(np.concatenate([part[name] for part in parts]))

@@ -26,7 +26,8 @@ from robustbook.studies._statistics import (
     middle_95,
     weighted_auroc,
 )
-from robustbook.studies.lenses._models import SETTINGS, LensedModel, LensSetting
+from robustbook.studies.lenses._models import SETTINGS as SETTINGS  # for the study
+from robustbook.studies.lenses._models import LensedModel, LensSetting
 from robustbook.studies.lenses._models import measure_model as measure
 from robustbook.studies.margins.columns import (
     difference_row,
@@ -36,8 +37,6 @@ from robustbook.studies.margins.columns import (
 )
 from robustbook.studies.margins.search import measure_bounds
 from robustbook.studies.run import Row, Run
-
-__all__ = ["SETTINGS", "measure", "rows"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}
@@ -129,10 +128,14 @@ def _failures(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
             aurocs = weighted_auroc(values.numpy(), failed, weights)
             by_score.setdefault(score, []).append(aurocs)
             yield {
-                "what": "foresight", "failure": "changed", "model": name,
-                "shift": kind, "score": score, "failed": float(failed.mean()),
+                "what": "foresight",
+                "failure": "changed",
+                "model": name,
+                "shift": kind,
+                "score": score,
+                "failed": float(failed.mean()),
                 "auroc": float(aurocs[0]),
-            }  # fmt: skip
+            }
     for score, several in by_score.items():
         mean = np.mean(several, axis=0)
         ends = middle_95(mean[1:])

@@ -81,9 +81,14 @@ class Budget:
 
 
 def trained(
-    run: Run[Any], start: str, method: Method | None, data: Dataset, budget: Budget, *,
+    run: Run[Any],
+    start: str,
+    method: Method | None,
+    data: Dataset,
+    budget: Budget,
+    *,
     number: int,
-) -> nn.Module:  # fmt: skip
+) -> nn.Module:
     """Train a plain network further by a method, or read it from the cache.
 
     Without a method it is the plain network.
@@ -95,14 +100,27 @@ def trained(
         model = nn.Sequential(StandardizedImages(), model)
     data = data.subset(slice(budget.images))
     train = partial(
-        train_classifier, model.requires_grad_(True), data, loss=method.loss,
-        epochs=budget.epochs, lr=budget.lr, batch_size=budget.batch_size,
-        seed=run.seed + number, device=run.device, progress=False,
-    )  # fmt: skip
+        train_classifier,
+        model.requires_grad_(True),
+        data,
+        loss=method.loss,
+        epochs=budget.epochs,
+        lr=budget.lr,
+        batch_size=budget.batch_size,
+        seed=run.seed + number,
+        device=run.device,
+        progress=False,
+    )
     return run.trained(
-        "defended network", model, train,
-        data=data, method=method, budget=budget, number=number, code=__name__,
-    )  # fmt: skip
+        "defended network",
+        model,
+        train,
+        data=data,
+        method=method,
+        budget=budget,
+        number=number,
+        code=__name__,
+    )
 
 
 def plain(dataset: str, seed: int) -> nn.Module:

@@ -76,10 +76,12 @@ def detections(values: Tensor, bounds: Tensor, setting: MarginSetting) -> Iterat
     """How well a score detects brittle decisions at every bound of a setting."""
     for eps in setting.eps:
         yield {
-            "what": "detection", "eps": eps, "usual": eps == setting.focus,
+            "what": "detection",
+            "eps": eps,
+            "usual": eps == setting.focus,
             "brittle": float((bounds <= eps).double().mean()),
             **detection_row(values, bounds, eps),
-        }  # fmt: skip
+        }
 
 
 def robust_rows(
@@ -88,10 +90,12 @@ def robust_rows(
     """Robust accuracy and the share of brittle decisions at every bound."""
     for eps in setting.eps:
         yield {
-            "what": "robust", "eps": eps, "usual": eps == setting.focus,
+            "what": "robust",
+            "eps": eps,
+            "usual": eps == setting.focus,
             **exact_share("robust_accuracy", correct & (bounds > eps)),
             "brittle": float((bounds <= eps).double().mean()),
-        }  # fmt: skip
+        }
 
 
 def difference_row(difference: float, error: float) -> Row:

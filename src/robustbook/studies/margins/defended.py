@@ -209,15 +209,22 @@ def _learned(run: Run[DefendedSetting], learning: Learning, weak: str) -> Iterat
                 by_score.setdefault(key, []).append({**row, **network_keys})
     for (score, count), rows in by_score.items():
         yield {
-            "what": "learned method", "method": weak, "score": score, "train": count,
-            **_over_starts(rows, "tau"), **_over_starts(rows, "tau_difference"),
-        }  # fmt: skip
+            "what": "learned method",
+            "method": weak,
+            "score": score,
+            "train": count,
+            **_over_starts(rows, "tau"),
+            **_over_starts(rows, "tau_difference"),
+        }
 
 
 def _learned_from(
-    run: Run[DefendedSetting], train: MeasuredMargins, test: MeasuredMargins,
-    setting: DefendedSetting, learning: Learning,
-) -> Iterator[Row]:  # fmt: skip
+    run: Run[DefendedSetting],
+    train: MeasuredMargins,
+    test: MeasuredMargins,
+    setting: DefendedSetting,
+    learning: Learning,
+) -> Iterator[Row]:
     for row in learned_rows(run, train, test, setting, learning):
         what = {"method": "learned", "detection": "learned detection"}[row["what"]]
         yield {**row, "what": what, "score": row["method"]}
@@ -278,9 +285,11 @@ def _objective(run: Run[DefendedSetting], method: str, seed: int, name: str) -> 
     pairs = zip(*batches, strict=True)
     value = np.array([float(loss(model, x, y, draws)) for x, y in pairs])
     return {
-        "what": "objective", "images": len(data), "value": float(value.mean()),
+        "what": "objective",
+        "images": len(data),
+        "value": float(value.mean()),
         "value_se": mean_error(value),
-    }  # fmt: skip
+    }
 
 
 def _of_network(measured: MeasuredMargins, setting: DefendedSetting) -> Iterator[Row]:
@@ -301,11 +310,13 @@ def _groups(measured: MeasuredMargins, classes: int) -> Iterator[Row]:
         part = measured[(measured.logits.argmax(dim=1) < classes) == defended]
         gap = scores_of(part)[_SCORES[0]]
         yield {
-            "what": "group", "defended": defended, "count": len(part),
+            "what": "group",
+            "defended": defended,
+            "count": len(part),
             **tau_row("tau", consistency_of(gap, part.bounds)),
             "logit_margin": float(gap.median()),
             "input_margin": float(part.bounds.median()),
-        }  # fmt: skip
+        }
 
 
 def _logit_rows(rows: list[Row], what: str) -> list[Row]:
@@ -323,9 +334,11 @@ def _mean(rows: list[Row]) -> Row:
     """Means over the starts, with errors over starts and images."""
     row: Row = {"starts": len({network_row["start"] for network_row in rows})}
     for what, name in (
-        ("network", "accuracy"), ("robust", "robust_accuracy"),
-        ("consistency", "tau"), ("detection", "auroc"),
-    ):  # fmt: skip
+        ("network", "accuracy"),
+        ("robust", "robust_accuracy"),
+        ("consistency", "tau"),
+        ("detection", "auroc"),
+    ):
         row |= _over_starts(_logit_rows(rows, what), name)
     return row
 

@@ -136,25 +136,30 @@ def _population(measured: MeasuredMargins, eps: float) -> Row:
         predicted[right] = model.fit_transform(order, outcome[right].astype(float))
     spread, left = float(outcome.var()), float((outcome - predicted).var())
     return {
-        "size": len(measured), "method": "population", "samples": len(measured),
-        "truth": truth, "floor": floor,
+        "size": len(measured),
+        "method": "population",
+        "samples": len(measured),
+        "truth": truth,
+        "floor": floor,
         "explained": 1 - left / spread if spread else None,
-    }  # fmt: skip
+    }
 
 
 def _errors(made: _Draws, truth: float) -> Row:
     errors = np.array([value for value, _ in made]) - truth
     spread = float(errors.std(ddof=1))
     row: Row = {
-        "truth": truth, "bias": float(errors.mean()),
-        "bias_se": spread / math.sqrt(len(errors)), "sd": spread,
+        "truth": truth,
+        "bias": float(errors.mean()),
+        "bias_se": spread / math.sqrt(len(errors)),
+        "sd": spread,
         "error_mean": float(np.abs(errors).mean()),
         **{
             f"error_q{100 * share:02.0f}": float(np.quantile(errors, share))
             for share in QUANTILES
         },
         **dict.fromkeys(("coverage", "width", "tau", "tau_sd")),
-    }  # fmt: skip
+    }
     intervals = [interval for _, interval in made if interval is not None]
     if intervals:
         low, high = np.array(intervals).T

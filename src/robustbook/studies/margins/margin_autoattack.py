@@ -48,13 +48,15 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     # Which decisions, right or wrong, each of the two turns.
     ours, turned = margins.bounds <= setting.focus, _turned(run, model, data)
     yield {
-        "dataset": setting.dataset, "model": model, "eps": setting.focus,
+        "dataset": setting.dataset,
+        "model": model,
+        "eps": setting.focus,
         "samples": len(data),
         **exact_share("robust_accuracy", margins.correct & ~ours),
         **exact_share("ensemble_accuracy", margins.correct & ~turned),
         **exact_share("missed", turned & ~ours),
         **exact_share("added", ours & ~turned),
-    }  # fmt: skip
+    }
 
 
 def _turned(run: Run[MarginSetting], name: str, data: Dataset) -> torch.Tensor:

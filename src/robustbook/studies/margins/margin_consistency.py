@@ -91,9 +91,12 @@ def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row
         for subset, kept in (("all", torch.ones_like(correct)), ("correct", correct)):
             order = consistency_of(values[kept], bounds[kept])
             yield {
-                "what": "consistency", "score": name, "subset": subset,
-                "samples": int(kept.sum()), **tau_row("tau", order),
-            }  # fmt: skip
+                "what": "consistency",
+                "score": name,
+                "subset": subset,
+                "samples": int(kept.sum()),
+                **tau_row("tau", order),
+            }
         if name != "logit_margin":
             paired = paired_tau_difference(values, scores["logit_margin"], bounds)
             yield {"what": "difference", "score": name, **difference_row(*paired)}
@@ -109,10 +112,14 @@ def _bins(name: str, values: Tensor, bounds: Tensor) -> Iterator[Row]:
     for place, rows in enumerate(order.tensor_split(BINS)):
         part = values[rows]
         yield {
-            "what": "bin", "score": name, "bin": place, "count": len(part),
-            "input_margin": float(bounds[rows].mean()), "value": float(part.mean()),
+            "what": "bin",
+            "score": name,
+            "bin": place,
+            "count": len(part),
+            "input_margin": float(bounds[rows].mean()),
+            "value": float(part.mean()),
             "value_se": mean_error(part) if len(part) > 1 else None,
-        }  # fmt: skip
+        }
 
 
 def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
@@ -131,9 +138,11 @@ def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
     order = consistency_of(scores_of(measured)["feature_margin"][kept], shifts)
     ratio = shifts / bounds
     yield {
-        "what": "isometry", **tau_row("tau", consistency_of(shifts, bounds)),
-        **tau_row("tau_feature", order), "variation": float(ratio.std() / ratio.mean()),
-    }  # fmt: skip
+        "what": "isometry",
+        **tau_row("tau", consistency_of(shifts, bounds)),
+        **tau_row("tau_feature", order),
+        "variation": float(ratio.std() / ratio.mean()),
+    }
 
 
 def _across(
@@ -154,9 +163,12 @@ def _across(
             continue
         order = kendalltau(taus, robust)
         yield {
-            "score": "logit_margin", "eps": eps, "models": len(networks),
-            "kendall": float(order.statistic), "p_value": float(order.pvalue),
-        }  # fmt: skip
+            "score": "logit_margin",
+            "eps": eps,
+            "models": len(networks),
+            "kendall": float(order.statistic),
+            "p_value": float(order.pvalue),
+        }
 
 
 def _samples(measured: MeasuredMargins, chosen: Integers) -> Iterator[Row]:

@@ -77,14 +77,19 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
         excess = (bounds / best - 1).clamp(max=1.0)
         order = consistency_of(logit_margin(logits), bounds)
         yield {
-            "dataset": setting.dataset, "model": model,
-            "search": search, "samples": len(images), "exact": exact,
-            "excess_mean": float(excess.mean()), "excess_max": float(excess.max()),
+            "dataset": setting.dataset,
+            "model": model,
+            "search": search,
+            "samples": len(images),
+            "exact": exact,
+            "excess_mean": float(excess.mean()),
+            "excess_max": float(excess.max()),
             "excess_q50": float(excess.quantile(0.5)),
             "failed": float(bounds.isinf().double().mean()),
-            **tau_row("tau", order), "eps": setting.focus,
+            **tau_row("tau", order),
+            "eps": setting.focus,
             **exact_share("robust_accuracy", correct & (bounds > setting.focus)),
-        }  # fmt: skip
+        }
 
 
 def linear_margins(model: nn.Module, images: Tensor) -> Tensor:

@@ -47,14 +47,18 @@ class Learning:
 
 _LEARNING: Final = {
     "quick": Learning(
-        {"digits-cnn-s0": 120, "digits-cnn-adv-s0": 120}, (60, 120), 2,
+        {"digits-cnn-s0": 120, "digits-cnn-adv-s0": 120},
+        (60, 120),
+        2,
         {"width": 128, "epochs": 40, "patience": 8},
     ),
     "full": Learning(
         {"cifar10-cnn_a_adv4": 3000, "mnist-madry_tiny_adv": 5000},
-        (500, 1500, 3000, 5000), 3, {},
+        (500, 1500, 3000, 5000),
+        3,
+        {},
     ),
-}  # fmt: skip
+}
 #: In full the networks whose logit margins order their samples worst.
 SETTINGS: Final = {
     profile: tuple(setting.only(*_LEARNING[profile].images) for setting in ALL[profile])
@@ -93,9 +97,12 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
 
 
 def learned_rows(
-    run: Run[Any], train: MeasuredMargins, test: MeasuredMargins,
-    setting: MarginSetting, learning: Learning,
-) -> Iterator[Row]:  # fmt: skip
+    run: Run[Any],
+    train: MeasuredMargins,
+    test: MeasuredMargins,
+    setting: MarginSetting,
+    learning: Learning,
+) -> Iterator[Row]:
     """Learn from a part of the training images, and from all; test on other images."""
     train = train[train.bounds.isfinite()]
     sizes = sorted({min(size, len(train)) for size in learning.sizes})
@@ -106,9 +113,13 @@ def learned_rows(
 
 
 def _learned(
-    train: MeasuredMargins, test: MeasuredMargins, setting: MarginSetting,
-    learning: Learning, size: int, seed: int,
-) -> Iterator[Row]:  # fmt: skip
+    train: MeasuredMargins,
+    test: MeasuredMargins,
+    setting: MarginSetting,
+    learning: Learning,
+    size: int,
+    seed: int,
+) -> Iterator[Row]:
     """Learn from `size` images; with none, use scores that need no learning."""
     before, after = scores_of(train), scores_of(test)
     for name, values in after.items() if size == 0 else ():
@@ -193,9 +204,11 @@ def _tested(
     paired = paired_tau_difference(values, scores_of(test)["logit_margin"], bounds)
     finite = bounds.isfinite() & values.isfinite()
     yield {
-        "what": "method", "samples": len(test), **tau_row("tau", measured),
+        "what": "method",
+        "samples": len(test),
+        **tau_row("tau", measured),
         **difference_row(*paired),
         "mae": float((values - bounds)[finite].abs().mean()) if mae else None,
-    }  # fmt: skip
+    }
     if detect:
         yield from detections(values, bounds, setting)

@@ -46,9 +46,14 @@ def measure_bounds(
     next ball is larger.
     """
     first = input_margin(
-        model, images, targets=recipe.targets, steps=recipe.steps,
-        refine_steps=recipe.refine_steps, seed=seed, progress=False,
-    )  # fmt: skip
+        model,
+        images,
+        targets=recipe.targets,
+        steps=recipe.steps,
+        refine_steps=recipe.refine_steps,
+        seed=seed,
+        progress=False,
+    )
     labels = logits_of(model, images).argmax(dim=1)
     # No ball is larger than the one that holds all images.
     bounds, reached = first.margins.clamp(max=1.0), ~first.failed
@@ -61,9 +66,14 @@ def measure_bounds(
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*gradient of zero")
                 closer = apgd(
-                    model, images[rows], labels[rows], eps=eps,
-                    steps=recipe.apgd_steps, seed=seed + number, progress=False,
-                )  # fmt: skip
+                    model,
+                    images[rows],
+                    labels[rows],
+                    eps=eps,
+                    steps=recipe.apgd_steps,
+                    seed=seed + number,
+                    progress=False,
+                )
             closer = _bisected(model, images[rows], labels[rows], closer)
             better = closer.success & (closer.norms < bounds[rows])
             chosen = rows[better]
