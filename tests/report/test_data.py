@@ -38,7 +38,7 @@ def test_a_data_set_has_a_split(name):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("oak", r"expected one of digits:\{train,test\}, .*test1000,held_out\}.*, or a file"),
+        ("oak", r"expected one of digits:\{train,test\}, .*,held_out\}.*, or a file"),
         ("digits:oak", "'digits:oak': split: expected one of train, test"),
         ("mine.csv", "or a file that ends in .npz or .safetensors; got 'mine.csv'"),
         ("", "expected one of digits"),

@@ -156,6 +156,13 @@ _COLOR: Final = Recipe(
     "cifar10-cnn", "conv-net", 6, 0.003, batch_size=128, options=_convolutions(3, 32)
 )
 
+_HELD_OUT: Final = LongTraining(
+    warm_up=3.0,
+    cool_down=0.8,
+    averaging=0.995,
+    held_out=10_000,
+    stored_as="float16",
+)
 _BLOCKS: Final = Recipe(
     "cifar10-blocks",
     "block-cnn",
@@ -164,14 +171,7 @@ _BLOCKS: Final = Recipe(
     batch_size=250,
     options=(("widths", [64, 160, 192]),),
     seeds=1,
-    long=LongTraining(
-        warm_up=3.0,
-        cool_down=0.8,
-        averaging=0.995,
-        held_out=10_000,
-        whitened=True,
-        stored_as="float16",
-    ),
+    long=replace(_HELD_OUT, whitened=True),
 )
 _STRIDED: Final = replace(
     _BLOCKS,
@@ -180,7 +180,7 @@ _STRIDED: Final = replace(
     epochs=8,
     options=(("width", 24),),
     seeds=2,
-    long=replace(_BLOCKS.long, whitened=False),
+    long=_HELD_OUT,
 )
 
 
@@ -193,7 +193,7 @@ def _robust(plain: Recipe, *, epochs: int) -> Recipe:
         adversarial_eps=8 / 255,
         adversarial_steps=2,
         seeds=1,
-        long=replace(plain.long, step_size=6 / 255),
+        long=replace(plain.long or _HELD_OUT, step_size=6 / 255),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -78,14 +79,13 @@ def measure(run: Run[HeldOutSetting], model: str) -> Iterator[Row]:
     for split, mask in right.items():
         share = exact_share("accuracy", mask)
         yield {"what": "accuracy", **keys, "split": split, "images": len(mask), **share}
-    gap, error = 0.0, 0.0
-    for sign, mask in zip((1, -1), right.values(), strict=True):
-        share = float(mask.double().mean())
-        gap, error = gap + sign * share, error + share * (1 - share) / len(mask)
+    usual, other = ((float(m.double().mean()), len(m)) for m in right.values())
+    gap = usual[0] - other[0]
+    error = math.sqrt(sum(p * (1 - p) / n for p, n in (usual, other)))
     yield {
         "what": "difference", **keys, "difference": decimals(gap),
-        "difference_low": decimals(gap - 1.96 * error**0.5),
-        "difference_high": decimals(gap + 1.96 * error**0.5),
+        "difference_low": decimals(gap - 1.96 * error),
+        "difference_high": decimals(gap + 1.96 * error),
     }  # fmt: skip
     images = samples[setting.other].images[: setting.noisy]
     kept = monte_carlo(
