@@ -50,7 +50,7 @@ SETTINGS: Final = {
                 "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
             ),
             noisy=1000, sigmas=(0.05, 0.1), draws=10,
-            attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 500},
+            attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 200},
             eps=8 / 255, steps=100,
         ),
     ),
