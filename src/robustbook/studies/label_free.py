@@ -228,6 +228,7 @@ def rows(run: Run[Any]) -> Iterator[Row]:
 #: What is stored of a cell; the summaries are of all scores.
 _SHOWN: Final = (
     *("network", "group", "shift", "accuracy", "beta", "paired_accuracy"),
+    *("low", "high"),
     *("same_answers", "confidence", "agreement_on_the_line"),
 )
 

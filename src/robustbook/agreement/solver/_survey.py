@@ -70,7 +70,7 @@ def plan(kernel: Kernel, solution: SearchTrace) -> tuple[float, list[int], slice
         there = next((place for place in reach if low(here, place)), 0)
         if not there:
             there = next((p for p in reach if concave(here, p)), here + 1)
-            near += [here, there]
+            near += [max(here, 1), there]
         chosen.append(there)
     multiples = [grid[place - 1] for place in chosen[1:]]
     first, final = (multiples.index(grid[end(near) - 1]) for end in (min, max))
