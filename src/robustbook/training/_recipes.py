@@ -34,8 +34,9 @@ class LongTraining:
     held_out : int
         Images at the end of the training set on which accuracy is only measured.
     whitened : bool
-        Whether the first convolution, a "whiten" of :func:`build_model`, is set from
-        the training images and then kept.
+        Whether the first convolution, a "whiten" of
+        :func:`robustbook.models.build_model`, is set from the training images and then
+        kept.
     stored_as : str
         Type of the stored weights: "float16" halves the file.
     """
