@@ -58,9 +58,9 @@ blocks                  | blue      | o | block CNN
 blocks-adv              | black     | v | block CNN, PGD
 strided                 | orange    | s | strided CNN
 strided-adv             | green     | ^ | strided CNN, PGD
-strided-grad1e-4        | sky       | D | strided CNN, λ = 0.0001
-strided-grad1e-3        | sky       | D | strided CNN, λ = 0.001
-strided-grad1e-2        | sky       | D | strided CNN, λ = 0.01
+strided-grad1e-4        | sky       | D | strided, λ = 0.0001
+strided-grad1e-3        | sky       | D | strided, λ = 0.001
+strided-grad1e-2        | sky       | D | strided, λ = 0.01
 jpeg-rs                 | vermilion | X | JPEG + RS
 resnet20                | blue      | o | undefended
 resnet32                | blue      | o | ResNet-32
