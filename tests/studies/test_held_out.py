@@ -1,5 +1,7 @@
 """The rows of a network on two samples, against direct counts."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from robustbook.attacks import apgd
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model, logits_of
 from robustbook.studies.lenses import held_out as study
+from robustbook.studies.results import read_results
 
 (SETTING,) = study.SETTINGS["quick"]
 NAME = "digits-cnn-adv-s0"
@@ -43,3 +46,18 @@ def test_each_attack_takes_from_what_the_other_left(held_out):
     survived = held_out.row(what="survival")
     assert 0.8 < survived["survival"] <= 1
     assert survived["sigma"] == SETTING.sigmas[0]
+
+
+def test_the_data_card_says_what_was_measured():
+    frame = read_results("held_out").frame()
+    gaps = 100 * frame[frame.what == "difference"].difference
+    large = frame[frame.split == "held_out"].set_index("model").accuracy
+    said = (
+        f"{gaps.min():.1f} to {gaps.max():+.1f} points".replace("-", "−"),
+        f"{gaps.mean():.1f} on average",
+        f"{100 * large['cifar10-blocks-s0']:.1f} %",
+        f"{100 * large['cifar10-blocks-adv-s0']:.1f} %",
+    )
+    card = (Path(__file__).parents[2] / "data/README.md").read_text("utf-8")
+    assert len(gaps) == 11
+    assert all(words in " ".join(card.split()) for words in said)
