@@ -41,9 +41,12 @@ def test_every_network_meets_every_shift_once(label_free):
     cells = cells_of(label_free)
     assert not cells.duplicated(["network", "shift"]).any()
     assert len(cells) == len(QUICK.models) * len(QUICK.shifts)
-    attacks = cells["shift"].str.startswith("PGD")
+    attacks = cells["shift"].str.startswith("APGD")
     assert (cells.group == np.where(attacks, "attack", "natural")).all()
     assert cells.agreement_on_the_line.isna().equals(attacks)
+    assert cells.same_answers_half.notna().equals(attacks)
+    later = cells[attacks]
+    assert (later.same_answers <= later.same_answers_half).all()
 
 
 def test_images_that_calibrate_are_not_those_that_judge():

@@ -22,6 +22,7 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of
 from robustbook.scores import accuracy
+from robustbook.studies._shifted_logits import HALF
 from robustbook.studies.run import Row, significant
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
 
@@ -68,13 +69,19 @@ def network_cells(
 ) -> Iterator[Row]:
     """Return a row for each shift of a network's stored logits.
 
-    `labels` are those of the source and of the images that judge.
+    `labels` are those of the source and of the images that judge. Under an attack,
+    "same_answers_half" is the share of equal answers after half of its steps.
     """
     for shift in logits:
-        if shift not in ("source", "clean"):
+        if shift not in ("source", "clean") and not shift.endswith(HALF):
             pairs = logits["source"], labels[0], logits["clean"], logits[shift]
             other = None if second is None else second[shift]
-            yield {"shift": shift, **cell(Pairs(*pairs, labels[1]), other)}
+            row = {"shift": shift, **cell(Pairs(*pairs, labels[1]), other)}
+            if f"{shift}{HALF}" in logits:
+                before = logits[f"{shift}{HALF}"].argmax(1)
+                same = (before == logits["clean"].argmax(1)).mean()
+                row["same_answers_half"] = significant(same)
+            yield row
 
 
 def watched(

@@ -40,7 +40,8 @@ class WorldSetting(Setting):
     source: int
     judged: int
     shifts: tuple[Shift, ...]
-    steps: int = 10
+    #: Steps of each run of an attack.
+    steps: int = 40
 
     def checkpoints(self) -> list[str]:
         """Those that this project or others publish; packages have their own sums."""
@@ -147,8 +148,9 @@ SETTINGS: Final = {
         ),
         WorldSetting(
             world="ImageNet", dataset="imagenet-nips2017", split="test200", source=100,
-            judged=100, models=["imagenet:efficientnet-lite0"],
-            shifts=shifts_of((0.1, 0.3), (5,), (2 / 255,)), steps=5,
+            judged=100,
+            models=["imagenet:efficientnet-lite0", "imagenet:efficientnet-lite1"],
+            shifts=shifts_of((0.1, 0.3), (5,), (2 / 255,)), steps=20,
         ),
         ChoiceSetting(
             world="heads", dataset="usps", seeds=2, epochs=(1, 3, 8), rates=(1e-2, 1e-3)
@@ -190,7 +192,8 @@ def rows(run: Run[Any]) -> Iterator[Row]:
     the disagreement bound; a score that needs what is missing is left out.
 
     Rows told apart by ``what``. "cell": a ``network`` of a ``world`` under a ``shift``,
-    its ``accuracy`` and the scores that the chapter shows, to four digits. Worlds of
+    its ``accuracy`` and the scores that the chapter shows, to four digits, and under an
+    attack ``same_answers_half``, after half of its steps. Worlds of
     small trainings have a summary only: their networks are candidates (learner, rate,
     epoch; width, penalty; number of texts), their shifts problems (a target and a
     seed).
@@ -230,11 +233,12 @@ _SHOWN: Final = (
     *("network", "group", "shift", "accuracy", "beta", "paired_accuracy"),
     *("low", "high"),
     *("same_answers", "confidence", "agreement_on_the_line"),
+    "same_answers_half",
 )
 
 
 def _shown(cell: Row) -> Row:
-    values = ((name, cell[name]) for name in _SHOWN)
+    values = ((name, cell[name]) for name in _SHOWN if name in cell)
     return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values}
 
 
@@ -253,7 +257,7 @@ def _networks(run: Run[Any], setting: WorldSetting) -> list[Row]:
         other = None if second == name else logits[second]
         labels = source.labels, judged.labels
         for row in run.rows("scores of pairs", network_cells, own, other, labels):
-            group = "attack" if row["shift"].startswith("PGD") else "natural"
+            group = "attack" if row["shift"].startswith("APGD") else "natural"
             found.append({"network": name, "group": group, **row})
     lines = _lines(logits, source) if len(logits) > 2 else {}
     return [
@@ -282,7 +286,7 @@ def _lines(
     before = agreements("source")
     lines: dict[tuple[str, str], float] = {}
     for view in answers:
-        if view not in ("source", "clean") and not view.startswith("PGD"):
+        if view not in ("source", "clean") and not view.startswith("APGD"):
             moved = agreement_on_the_line(right, before, agreements(view))
             lines |= {
                 (n, view): significant(v) for n, v in zip(logits, moved, strict=True)
