@@ -12,8 +12,8 @@ from sklearn.metrics import roc_auc_score
 
 from robustbook.agreement import posterior_agreement
 from robustbook.average_case import mmse
+from robustbook.corruptions import CORRUPTIONS
 from robustbook.models import load_model
-from robustbook.studies._mild_shifts import MILD_SHIFTS
 from robustbook.studies._statistics import weighted_auroc
 from robustbook.studies.lenses._models import SETTINGS, measure_model
 from robustbook.studies.lenses._survival import log_failure
@@ -37,12 +37,12 @@ def test_model_rows(three_lenses, lensed):
     row = next(row for row in found if row["model"] == MODEL)
     direct = {
         shift: posterior_agreement(lensed.margins.logits, lensed.shifted_logits[shift])
-        for shift in ("adversarial", "noise", *MILD_SHIFTS)
+        for shift in ("adversarial", "noise", *CORRUPTIONS)
     }
     for shift in ("adversarial", "noise"):
         assert row[f"pa_{shift}"] == pytest.approx(direct[shift].pa)
         assert row[f"mismatch_{shift}"] == pytest.approx(direct[shift].mismatch)
-    of_camera = [direct[kind] for kind in MILD_SHIFTS]
+    of_camera = [direct[kind] for kind in CORRUPTIONS]
     assert row["pa_domain"] == pytest.approx(np.mean([one.pa for one in of_camera]))
     changed = np.mean([one.mismatch for one in of_camera])
     assert row["kept_domain"] == pytest.approx(1 - changed)
@@ -92,11 +92,12 @@ def test_foresight_rows(three_lenses, lensed):
 def test_no_score_sees_the_corruption_that_is_held_out(lensed):
     blind = replace(
         lensed,
-        agreements=lensed.agreements | {"blur": lensed.agreements["noise"]},
-        shifted_logits=lensed.shifted_logits | {"blur": lensed.shifted_logits["noise"]},
+        agreements=lensed.agreements | {"motion_blur": lensed.agreements["noise"]},
+        shifted_logits=lensed.shifted_logits
+        | {"motion_blur": lensed.shifted_logits["noise"]},
     )
-    for name, values in blind.scores("blur").items():
-        assert torch.equal(values, lensed.scores("blur")[name])
+    for name, values in blind.scores("motion_blur").items():
+        assert torch.equal(values, lensed.scores("motion_blur")[name])
     assert not torch.equal(blind.domain(), lensed.domain())
 
 
@@ -105,7 +106,7 @@ def test_cost_rows(three_lenses):
     forward, backward = costs.forward, costs.backward
     assert (forward["logit_margin"], backward["logit_margin"]) == (1, 0)
     assert (forward["pa_noise"], backward["pa_noise"]) == (2, 0)
-    assert forward["pa_domain"] == 1 + len(MILD_SHIFTS)
+    assert forward["pa_domain"] == 1 + len(CORRUPTIONS)
     assert backward["gradient_margin"] == 1
     assert backward["pa_adversarial"] == SETTING.attack_steps
     assert forward["average_case"] > SETTING.noise_samples

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from robustbook._store.cache import Arrays
 from robustbook.agreement import Agreement, posterior_agreement
+from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import Dataset
 from robustbook.margins import gradient_normalized_margin
 from robustbook.models import logits_of
-from robustbook.studies._mild_shifts import MILD_SHIFTS, mildly_shifted
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.lenses._survival import counted, linearized
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
@@ -119,12 +119,12 @@ class LensedModel:
 
     def domain(self, held_out: str | None = None) -> Tensor:
         """Mean contribution to agreement over the corruptions but one, (N,)."""
-        kinds = [kind for kind in MILD_SHIFTS if kind != held_out]
+        kinds = [kind for kind in CORRUPTIONS if kind != held_out]
         return torch.stack([self.agreements[kind].per_sample for kind in kinds]).mean(0)
 
     def survived(self) -> Tensor:
         """How many corruptions leave the prediction as it is, int64 (N,)."""
-        return torch.stack([~self.changed(kind) for kind in MILD_SHIFTS]).sum(dim=0)
+        return torch.stack([~self.changed(kind) for kind in CORRUPTIONS]).sum(dim=0)
 
     def scores(self, held_out: str | None = None) -> dict[str, Tensor]:
         """Scores of each image before a corruption; a larger one means safer.
@@ -165,8 +165,8 @@ def measure_model(
     drawn = np.random.default_rng([seed, 0]).standard_normal(data.images.shape)
     noisy = data.images + setting.sigma * torch.from_numpy(drawn).float()
     shifted = {"adversarial": attacked.shifted_logits, "noise": logits_of(model, noisy)}
-    for kind in MILD_SHIFTS:
-        corrupted = mildly_shifted(data.images, kind, setting.severity)
+    for kind in CORRUPTIONS:
+        corrupted = corrupt(data.images, kind, severity=setting.severity, seed=seed)
         shifted[kind] = logits_of(model, corrupted)
     survival = partial(_survival, run, name, data, setting.noise_samples)
     fits = {

@@ -11,6 +11,7 @@ import torch
 
 from robustbook.attacks import pgd
 from robustbook.average_case import mmse, monte_carlo
+from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.lenses import CountedModel
 from robustbook.margins import (
     gradient_normalized_margin,
@@ -18,7 +19,6 @@ from robustbook.margins import (
     margin_consistency,
 )
 from robustbook.models import load_model, logits_of
-from robustbook.studies._mild_shifts import MILD_SHIFTS, mildly_shifted
 from robustbook.studies._statistics import (
     Values,
     interval_row,
@@ -93,7 +93,7 @@ def _model_row(model: LensedModel, eps: float) -> Row:
             f"mismatch_{shift}": agreement.mismatch,
         }
     for name, each in (
-        ("kept_domain", model.survived().double() / len(MILD_SHIFTS)),
+        ("kept_domain", model.survived().double() / len(CORRUPTIONS)),
         ("pa_domain", model.domain()),
         ("average_case", model.kept),
     ):
@@ -120,7 +120,7 @@ def _failures(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
     `weights` (R, N) say how often each image is in each resample.
     """
     by_score: dict[str, list[Values]] = {}
-    for (name, model), kind in itertools.product(models.items(), MILD_SHIFTS):
+    for (name, model), kind in itertools.product(models.items(), CORRUPTIONS):
         failed = model.changed(kind).numpy()
         if not _FEWEST <= failed.sum() <= len(failed) - _FEWEST:
             continue
@@ -158,8 +158,9 @@ def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
         logits_of(counted, result.adversarial)
 
     def corrupted() -> None:
-        for kind in MILD_SHIFTS:
-            logits_of(counted, mildly_shifted(images, kind, setting.severity))
+        for kind in CORRUPTIONS:
+            moved = corrupt(images, kind, severity=setting.severity, seed=seed)
+            logits_of(counted, moved)
 
     tried: dict[str, Callable[[], Any]] = {
         "logit_margin": lambda: logit_margin(logits_of(counted, images)),
