@@ -17,8 +17,8 @@ from robustbook.models import logits_of
 #: Gaussian noise and attacks by their sizes; corruptions by severity.
 Shift = tuple[str, float]
 _BATCH: Final = 100
-#: Numbers that are attacked at once, at most: the gradients of EfficientNet at a hundred
-#: pictures of ImageNet would take 18 GB.
+#: The most numbers that are attacked at once: the gradients of EfficientNet at a
+#: hundred pictures of ImageNet would take 18 GB.
 _ATTACKED: Final = 25 * 224 * 224 * 3
 #: The likeliest other classes that the targeted part of an attack tries.
 _TARGETS: Final = 3
