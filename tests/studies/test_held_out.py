@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from robustbook.attacks import apgd
+from robustbook.average_case import mmse
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model, logits_of
 from robustbook.studies.lenses import held_out as study
 from robustbook.studies.results import read_results
+
+from ..conftest import SEED
 
 (SETTING,) = study.SETTINGS["quick"]
 NAME = "digits-cnn-adv-s0"
@@ -61,3 +64,27 @@ def test_the_data_card_says_what_was_measured():
     card = (Path(__file__).parents[2] / "data/README.md").read_text("utf-8")
     assert len(gaps) == 11
     assert all(words in " ".join(card.split()) for words in said)
+
+
+def test_estimates_and_margins_are_those_of_direct_calls(held_out_measures):
+    name, data = "digits-cnn-s0", load_dataset("digits", "test").subset(range(40))
+    model = load_model(name)
+    row = held_out_measures.row(what="average case", model=name)
+    draws = torch.randn(2000, *data.images.shape) * row["sigma"] + data.images
+    answers = logits_of(model, draws.flatten(0, 1)).argmax(1)
+    logits = logits_of(model, data.images).double()
+    kept = (answers.view(2000, 40) == logits.argmax(1)).double().mean(0)
+    assert row["counted"] == pytest.approx(float(kept.mean()), abs=0.01)
+    for estimate, values in (
+        ("softmax", logits.softmax(1).amax(1)),
+        ("mmse", mmse(model, data.images, row["sigma"], seed=SEED).probability),
+    ):
+        off = (values.flatten() - kept).abs().mean()
+        assert row[estimate] == pytest.approx(float(off), abs=0.01)
+    assert row["mmse"] < row["taylor"] < row["softmax"]
+    margins = held_out_measures.row(what="margins")
+    found = apgd(model, data.images, data.labels, eps=0.1, steps=50, progress=False)
+    assert margins["robust_accuracy"] == pytest.approx(
+        1 - float(found.success.double().mean()), abs=0.08
+    )
+    assert margins["tau_low"] < margins["tau"] < margins["tau_high"]

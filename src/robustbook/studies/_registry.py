@@ -72,7 +72,10 @@ _ALL: Final = (
         "margin_consistency", "margin_convergence", "margin_pseudo",
     ),
     Study("margin_samples", "margins.margin_consistency", {"samples": True}),
-    *_in("lenses.", "held_out", "standard_corruptions", "three_lenses"),
+    *_in(
+        "lenses.", "held_out", "held_out_measures", "standard_corruptions",
+        "three_lenses",
+    ),
     *_in("", "people", "pairing"),
     Study("pairing_heads", "pairing", {}, ("quick heads", "full heads")),
     *_in("", "error_bars", "deployed", "label_free", device="cpu"),

@@ -33,7 +33,8 @@ class HeldOutSetting(Setting):
     steps: int
 
 
-_STRIDED: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2")
+#: Penalties of the networks of two seeds.
+STRIDED: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2")
 SETTINGS: Final = {
     "quick": (
         HeldOutSetting(
@@ -46,7 +47,7 @@ SETTINGS: Final = {
         HeldOutSetting(
             dataset="cifar10", split="test1000", other="held_out",
             models=(
-                *(f"cifar10-strided{kind}-s{k}" for kind in _STRIDED for k in (0, 1)),
+                *(f"cifar10-strided{kind}-s{k}" for kind in STRIDED for k in (0, 1)),
                 "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
             ),
             noisy=1000, sigmas=(0.05, 0.1), draws=10,
