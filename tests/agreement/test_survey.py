@@ -6,7 +6,8 @@ import torch
 from hostile import FAMILIES, problem
 from random_views import exact_kernel, noisy
 
-from robustbook.agreement.solver import Kernel, agreement_bounds
+from robustbook.agreement.solver import Kernel, agreement_bounds, maximize
+from robustbook.agreement.solver import _search as search
 from robustbook.agreement.solver._survey import PEAK, survey
 
 #: A survey goes on by products from one of these to the next.
@@ -76,6 +77,21 @@ def test_opposed_views_have_variances_although_their_sum_has_none(scale):
     exact = [kernel.evaluate(beta / PEAK * place).curvature for place in range(9, 24)]
     for most, left, right in zip(curvatures[8:], exact, exact[1:], strict=False):
         assert most >= max(left, right)
+
+
+def test_a_plan_hides_no_error_but_the_refusal_of_its_subsample(monkeypatch):
+    views = noisy(0, 2, 30_000)
+    surveyed = maximize(Kernel(*views), 1e-9)
+    alike = [torch.zeros(10, 10, dtype=torch.float64)] * 2
+    tiny = [1e-140 * torch.randn(10, 10).double() for _ in views]
+    for refused in (alike, tiny):
+        with monkeypatch.context() as patch:
+            patch.setattr(Kernel, "of_subsample", lambda _, few=refused: Kernel(*few))
+            plain = maximize(Kernel(*views), 1e-9)
+        assert plain.value == pytest.approx(surveyed.value, abs=2e-9)
+    monkeypatch.setattr(search, "plan", lambda *_: [].index(1))
+    with pytest.raises(ValueError, match="not in list"):
+        maximize(Kernel(*views), 1e-9)
 
 
 def test_a_survey_with_a_prior_is_within_its_allowance():

@@ -10,8 +10,7 @@ to cut them (``_intervals``); one pass that brackets the maximum of a large prob
 
 What stops the cost from falling further, in bare passes on one thread (a bare pass is
 one exponential in float64 of every logit). Torch makes one sweep over a chunk for each
-operation, of 0.03 (float32) to 0.1 passes a view; there are about 80, and no single one
-is large:
+operation, of 0.03 (float32) to 0.1 passes a view, and no single one is large:
 
 ==============================================  ============  =============
 operation                                       100 000 x 10  20 000 x 1000

@@ -54,6 +54,10 @@ SAMPLE_ROWS = 256
 MEDIAN_ROWS = 2**12
 
 
+class TooSimilarError(ValueError):
+    """The logits of a typical sample differ too little to set the scale."""
+
+
 class Problem:
     """Checked arrays of logits, and the numbers that one pass over them gives.
 
@@ -239,7 +243,7 @@ class Problem:
         #: guess of where things happen.
         self.scale = typical / self.num_classes or 1.0
         if self.scale < SMALLEST_SCALE:
-            raise ValueError(
+            raise TooSimilarError(
                 f"logits: expected differences of at least {SMALLEST_SCALE:g} within a "
                 f"typical sample, got {self.scale:g}; multiply all logits by one "
                 f"constant first (posterior agreement does not change)"

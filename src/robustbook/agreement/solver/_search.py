@@ -32,6 +32,7 @@ from robustbook.agreement.solver._intervals import (
     Step,
 )
 from robustbook.agreement.solver._kernel import Evaluation, Kernel
+from robustbook.agreement.solver._problem import TooSimilarError
 from robustbook.agreement.solver._survey import concave_run, plan, summit, survey
 
 #: Evaluations after which the search gives up and says what is still open: all of
@@ -131,8 +132,7 @@ class _Search:
 
     def _plan(self) -> tuple[float, list[int], slice] | None:
         """Solve for every s-th sample; None where that does not say where to look."""
-        # A few samples alone may be too similar to set the scale.
-        with contextlib.suppress(CertificateError, ValueError):
+        with contextlib.suppress(CertificateError, TooSimilarError):
             kernel = self.kernel.of_subsample()
             trace = maximize(kernel, self.tol)
             if 0.0 < trace.beta < math.inf and len(trace.steps) <= MOST_SURVEYED:
