@@ -283,8 +283,11 @@ class _Search:
             low, high = item.ends
             stuck = self._stuck(item)
             if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
-                excess = item.bound - self.best_value
-                allowed = 8.0 * self.best_rounding if stuck else excess
+                allowed = item.bound - self.best_value
+                if stuck:
+                    ends = (item.left, item.right or item.left)
+                    rounding = max(end.rounding for end in ends)
+                    allowed = 8.0 * max(self.best_rounding, rounding)
                 raise self._refusal(item, allowed)
             splits.append((beta, stride))
         points = self._evaluate([beta for beta, _ in splits])
