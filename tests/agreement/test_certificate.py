@@ -191,8 +191,11 @@ def test_large_problems_are_shifted_chunk_by_chunk(monkeypatch, views):
 def test_a_tolerance_below_rounding_is_refused_with_a_remedy():
     clean, shifted = noisy(8, 2, 100)
     for other, tol in ((shifted, 1e-15), (clean, 1e-16)):
-        with pytest.raises(CertificateError, match="Set tol above"):
+        with pytest.raises(CertificateError, match="Set tol above") as refusal:
             posterior_agreement(clean, other, tol=tol)
+        named = float(str(refusal.value).rpartition(" ")[2])
+        assert tol < named < 1e-9
+        assert posterior_agreement(clean, other, tol=1.1 * named).gap <= 1.1 * named
 
 
 def test_numpy_views_and_read_only_arrays_are_accepted(tmp_path):
