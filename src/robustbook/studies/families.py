@@ -44,7 +44,8 @@ def over_families(
     """Return a statistic of networks with its 95 % interval over their families.
 
     The jackknife that leaves out one design after the other, for families of unlike
-    size. Source: Busing and others (1999); Chapter 25.
+    size. Simulated, an interval of a mean holds it in 88 to 95 % of cases, least where
+    one design has half of the networks. Source: Busing and others (1999); Chapter 25.
 
     Parameters
     ----------
