@@ -27,7 +27,7 @@ from robustbook._checks.arguments import (
 from robustbook.datasets import Sentences
 from robustbook.models import resolve_device
 
-__all__ = ["amplify", "contradict", "levenshtein_edits", "train_sentence_classifier"]
+__all__ = ["amplify", "contradict", "levenshtein_edits"]
 
 How = Literal["insert", "replace"]
 
@@ -250,7 +250,7 @@ class SentenceClassifier(nn.Module):
     """Two logits of a sentence: features, a sum of embeddings, ReLU, a linear layer.
 
     The design is that of fastText (Joulin and others, 2017) with one ReLU; it sees
-    n-grams and no order beyond them. :func:`train_sentence_classifier` trains one.
+    n-grams and no order beyond them. ``train_sentence_classifier`` trains one.
 
     `width` is the size of an embedding.
 

@@ -18,9 +18,9 @@ from robustbook.datasets.diagvib import (
     draw,
     every_level,
     original_position,
-    texture,
 )
 from robustbook.datasets.diagvib._factors import HUES, SCALES, TEXTURES
+from robustbook.datasets.diagvib._render import texture
 
 GRAY = 127 / 255
 

@@ -13,12 +13,11 @@ from robustbook.selection import pair_scores
 from robustbook.training import (
     ERM,
     LISA,
-    LongTraining,
-    Recipe,
     _loop,
     _resume,
     train_domains,
 )
+from robustbook.training._recipes import LongTraining, Recipe
 from robustbook.training._retrain import train_recipe
 
 

@@ -14,10 +14,10 @@ from robustbook.training import (
     LISA,
     adversarial_loss,
     cross_entropy_loss,
-    gradient_norm_loss,
     train_classifier,
 )
 from robustbook.training._loop import cosine, trapezoid
+from robustbook.training._losses import gradient_norm_loss
 from robustbook.training._retrain import _robustness
 
 

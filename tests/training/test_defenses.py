@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from robustbook.training import DEFENSES, Pairing, adversarial_loss, defense
-from robustbook.training._defenses import at_the_border, boosted_cross_entropy
+from robustbook.training import Pairing, adversarial_loss, defense
+from robustbook.training._defenses import DEFENSES, at_the_border, boosted_cross_entropy
 
 LABELS = torch.tensor([0, 1])
 IMAGES = torch.tensor([0.5, 0.5]).reshape(2, 1, 1, 1)

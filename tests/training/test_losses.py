@@ -16,11 +16,9 @@ from robustbook.training import (
     add_gaussian_noise,
     adversarial_loss,
     cross_entropy_loss,
-    gradient_norm_loss,
-    irm_penalty,
 )
-from robustbook.training._learners import _cutmix, partners
-from robustbook.training._losses import mirror_and_shift
+from robustbook.training._learners import _cutmix, irm_penalty, partners
+from robustbook.training._losses import gradient_norm_loss, mirror_and_shift
 
 from .conftest import generator
 

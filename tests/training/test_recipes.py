@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import checkpoint_entry, list_models, load_model, logits_of
 from robustbook.scores import accuracy
-from robustbook.training import RECIPES, LongTraining, adversarial_loss
+from robustbook.training import RECIPES, adversarial_loss
 from robustbook.training import _retrain as training
 from robustbook.training.__main__ import main
+from robustbook.training._recipes import LongTraining
 
 
 def test_recipes_say_how_many_seeds_are_trained(tmp_path):

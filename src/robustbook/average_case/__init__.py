@@ -9,7 +9,8 @@ from robustbook.average_case._estimators import linear_exact, mmse, taylor
 from robustbook.average_case._normal import orthant_probability
 from robustbook.average_case._result import Robustness
 from robustbook.average_case._sampling import control_variate, monte_carlo
-from robustbook.average_case._sigmoid import mv_sigmoid, softmax_proxy
+from robustbook.average_case._sigmoid import mv_sigmoid
+from robustbook.average_case._sigmoid import softmax_proxy as softmax_proxy
 from robustbook.average_case._splitting import splitting
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "monte_carlo",
     "mv_sigmoid",
     "orthant_probability",
-    "softmax_proxy",
     "splitting",
     "taylor",
 ]

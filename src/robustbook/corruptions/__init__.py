@@ -19,7 +19,7 @@ from robustbook.corruptions import _blur, _digital, _noise, _weather
 from robustbook.corruptions._error import ALEXNET, mean_corruption_error
 from robustbook.corruptions._noise import Generators, Pixels, Sizes
 
-__all__ = ["ALEXNET", "CORRUPTIONS", "FAMILIES", "corrupt", "mean_corruption_error"]
+__all__ = ["ALEXNET", "CORRUPTIONS", "corrupt", "mean_corruption_error"]
 
 _Corruption = Callable[[Pixels, Sizes, Generators], Pixels]
 

@@ -10,7 +10,6 @@ from robustbook.lenses._evaluator import compute_logits as compute_logits
 from robustbook.lenses._measure import FEWEST as FEWEST
 from robustbook.lenses._measure import measure_lenses as measure_lenses
 from robustbook.lenses._measure import three_lenses
-from robustbook.lenses._result import Passes as Passes
 from robustbook.lenses._result import Settings as Settings
 from robustbook.lenses._result import Share as Share
 from robustbook.lenses._result import ThreeLenses

@@ -7,7 +7,8 @@ The project's checkpoints are the safetensors files of ``data/checkpoints``;
 accuracy.
 """
 
-from robustbook.models._architectures import Normalized, build_model
+from robustbook.models._architectures import Normalized as Normalized
+from robustbook.models._architectures import build_model
 from robustbook.models._defenses import (
     JPEGReverseSigmoid,
     jpeg_compress,
@@ -28,7 +29,6 @@ from robustbook.models._public import public_model as public_model
 
 __all__ = [
     "JPEGReverseSigmoid",
-    "Normalized",
     "build_model",
     "checkpoint_entry",
     "features_of",

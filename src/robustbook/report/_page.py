@@ -29,11 +29,10 @@ from robustbook.agreement import (
     as_calibration,
     paired_accuracy,
 )
-from robustbook.lenses import ThreeLenses
+from robustbook.lenses import Share, ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._figures import figures, fragile_rows
 from robustbook.report._request import check_target
-from robustbook.report._tables import measure_rows, shift_rows, total_cost
 
 if TYPE_CHECKING:
     import jinja2
@@ -162,24 +161,20 @@ class Report:
             rows = fragile_rows(
                 lenses, images, [int(position) for position in positions]
             )
-        cards = words.cards(lenses)
         return template("page.html.jinja").render(
             framed=framed,
             book=words.BOOK,
+            words=words,
+            share_of=Share.of,
             model=self.model,
             header=self._header(),
-            warnings=words.warnings(lenses),
-            lenses=[words.LENSES[name] for name in cards],
-            cards=[*cards.values()],
-            shifts=[*shift_rows(lenses, self.accuracies)],
-            accuracies=words.ACCURACY if self.accuracies else "",
-            chapters=words.TEMPERATURE,
-            known=lenses.labels is not None,
-            measures=[*measure_rows(lenses)],
+            lenses=lenses,
+            cards=words.cards(lenses),
+            estimates=self.accuracies,
+            accuracies=words.true_accuracies(lenses),
             figures=figures(lenses),
             rows=rows,
-            most=f"{math.log(lenses.num_classes):.3f}",
-            cost=total_cost(lenses),
+            most=math.log(lenses.num_classes),
             numbers=_as_script(self.numbers),
         )
 

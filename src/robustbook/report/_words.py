@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 import torch
@@ -30,71 +30,12 @@ Estimates = Mapping[str, PairedAccuracy]
 _SPACE: Final = "\N{NO-BREAK SPACE}"
 
 
-@dataclass(frozen=True)
-class Lens:
-    """How to read one lens: its name, its meaning, and its limits."""
-
-    title: str
-    meaning: str
-    limits: str
-    chapters: dict[str, str]
-
-
-def _chapters(*names: str) -> dict[str, str]:
-    return {str(int(n[:2])): f"{BOOK}book/chapters/{n}.html" for n in names}
-
-
-LENSES: Final = {
-    "agreement": Lens(
-        "Posterior Agreement",
-        "How far above blind chance two draws agree, one from each answer, in nats "
-        "for each image: log K if every prediction stays, 0 if they agree no more than "
-        "by chance. The inverse temperature that suits both "
-        "sides best is found with a proof (β*); scaled logits give the same number. "
-        "The hard part is what the predictions alone are worth, without confidences.",
-        "It is not accuracy: a model that makes the same mistake twice agrees. And it "
-        "speaks of the shifts that were tried, and of this attack.",
-        _chapters(
-            "02_a_first_measurement", "05_the_agreement_kernel", "08_hard_decisions"
-        ),
-    ),
-    "average-case": Lens(
-        "Average-case robustness",
-        "The probability that a prediction stays under Gaussian noise on every pixel, "
-        "estimated for each image by counting. The few fragile images tell more than "
-        "the mean.",
-        "It is an average: a prediction that survives nearly all noise can still have "
-        "an adversarial example close by. It holds for this σ.",
-        _chapters(
-            "18_robustness_on_average",
-            "20_unbiased_with_an_error_bar",
-            "21_who_is_robust",
-        ),
-    ),
-    "margins": Lens(
-        "Margins",
-        "The input margin is the smallest change of the pixels at which attacks found "
-        "another prediction. The logit margin, the lead of the first class over the "
-        "second, comes free with the prediction. τ says how well the free one orders "
-        "images as the measured one does: 1 the same order, 0 none.",
-        "Measured margins are upper bounds; a better attack may find smaller ones. "
-        "Nothing here is a certificate, and an order is no threshold.",
-        _chapters(
-            "22_margins_in_and_out",
-            "23_detecting_brittle_decisions",
-            "24_robust_accuracy_from_a_small_sample",
-        ),
-    ),
+#: The titles of the lenses.
+TITLES: Final = {
+    "agreement": "Posterior Agreement",
+    "average-case": "Average-case robustness",
+    "margins": "Margins",
 }
-
-#: How to read the estimated accuracy, and its chapter.
-ACCURACY: Final = (
-    "Estimated accuracy: the mean probability, calibrated on labeled images, that the "
-    "answer under the shift gets from the model when it sees the image without it. "
-    "Labels of the measured images are not used. It assumes that these are like the "
-    "labeled ones, and a shift that neither changes the true class nor knows it."
-)
-TEMPERATURE: Final = _chapters("09_the_right_temperature")
 
 
 # --- numbers in words -------------------------------------------------------------
@@ -184,8 +125,8 @@ def fragile(lenses: ThreeLenses) -> Tensor:
 def left_out(lenses: ThreeLenses) -> list[str]:
     """Return the titles of the lenses that were not measured."""
     results = lenses.agreements, lenses.robustness, lenses.margins
-    pairs = zip(LENSES.values(), results, strict=True)
-    return [lens.title for lens, result in pairs if not result]
+    pairs = zip(TITLES.values(), results, strict=True)
+    return [title for title, result in pairs if not result]
 
 
 # --- the summary -----------------------------------------------------------------
@@ -219,25 +160,6 @@ def cards(lenses: ThreeLenses) -> dict[str, dict[str, str]]:
             "sentence": margin_sentence(lenses),
         }
     return cards
-
-
-def warnings(lenses: ThreeLenses) -> dict[str, str]:
-    """Return warnings about numbers that mislead, by their titles."""
-    warnings = {}
-    if lenses.constant:
-        warnings["One class for all images."] = (
-            f"This model names class {int(lenses.logits[0].argmax())} for all "
-            f"{len(lenses)} images. A constant model agrees with itself and survives "
-            "any noise: the numbers below say nothing about what it learned."
-        )
-    if lenses.probabilities:
-        warnings["Probabilities instead of logits."] = (
-            "This model returns numbers that are not negative and sum to 1. Agreement, "
-            "attacks and logit margins take them for logits, and give other numbers "
-            "than their logarithms would: leave out the softmax, or return "
-            "log-probabilities."
-        )
-    return warnings
 
 
 def agreement_sentence(lenses: ThreeLenses) -> str:
@@ -334,3 +256,15 @@ def lowest(scores: Tensor, count: int) -> list[int]:
     finite = torch.nan_to_num(scores, nan=math.inf)
     order = torch.argsort(finite, stable=True)[:count].tolist()
     return [index for index in order if not math.isnan(float(scores[index]))]
+
+
+def total_cost(lenses: ThreeLenses) -> str:
+    """Return the passes of the whole measurement."""
+    counts = dict.fromkeys(lenses.passes, len(lenses))
+    counts["input margin"] = len(lenses.measured)
+    forward, backward = (
+        sum(counts[name] * getattr(cost, kind) for name, cost in lenses.passes.items())
+        for kind in ("forward", "backward")
+    )
+    grouped = f"{round(forward):,} forward and {round(backward):,} backward passes"
+    return grouped.replace(",", "\N{NARROW NO-BREAK SPACE}") + " of single images"

@@ -11,28 +11,28 @@ others as they are. On one machine with one version of torch the result is the s
 the last bit; elsewhere weights may differ in their last digits.
 """
 
-from robustbook.training._defenses import DEFENSES, defense
-from robustbook.training._learners import ERM, IRM, LISA, Learner, irm_penalty
-from robustbook.training._loop import History
-from robustbook.training._losses import (
-    Loss,
-    add_gaussian_noise,
-    adversarial_loss,
-    cross_entropy_loss,
-    gradient_norm_loss,
-)
-from robustbook.training._pairing import AttackedView, OtherDomain, Pairing
-from robustbook.training._recipes import (
-    GRADIENT_PENALTIES,
-    RECIPES,
-    LongTraining,
-    Recipe,
-)
-from robustbook.training._train import Measure, train_classifier, train_domains
+from robustbook.training._defenses import defense
+from robustbook.training._learners import ERM, IRM, LISA
+from robustbook.training._learners import Learner as Learner  # and others, for studies
+from robustbook.training._loop import History as History
+from robustbook.training._losses import Loss as Loss
+from robustbook.training._losses import add_gaussian_noise, adversarial_loss
+from robustbook.training._losses import cross_entropy_loss as cross_entropy_loss
+from robustbook.training._pairing import AttackedView as AttackedView
+from robustbook.training._pairing import OtherDomain as OtherDomain
+from robustbook.training._pairing import Pairing
+from robustbook.training._recipes import GRADIENT_PENALTIES as GRADIENT_PENALTIES
+from robustbook.training._recipes import RECIPES as RECIPES
+from robustbook.training._train import train_classifier, train_domains
 
 __all__ = [
-    "DEFENSES", "ERM", "GRADIENT_PENALTIES", "IRM", "LISA", "RECIPES", "AttackedView",
-    "History", "Learner", "LongTraining", "Loss", "Measure", "OtherDomain", "Pairing",
-    "Recipe", "add_gaussian_noise", "adversarial_loss", "cross_entropy_loss", "defense",
-    "gradient_norm_loss", "irm_penalty", "train_classifier", "train_domains",
-]  # fmt: skip
+    "ERM",
+    "IRM",
+    "LISA",
+    "Pairing",
+    "add_gaussian_noise",
+    "adversarial_loss",
+    "defense",
+    "train_classifier",
+    "train_domains",
+]

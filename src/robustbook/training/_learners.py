@@ -53,7 +53,7 @@ class ERM:
     def loss(
         self, model: nn.Module, images: Tensor, labels: Tensor, **_: Any
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean cross-entropy, twice; see :class:`Learner`."""
+        """Return the mean cross-entropy, twice; see ``Learner``."""
         logits = model(images.flatten(0, 1)).float()
         risk = F.cross_entropy(logits, labels.flatten())
         return risk, risk
@@ -91,7 +91,7 @@ class IRM:
     def loss(
         self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int, **_: Any
     ) -> tuple[Tensor, Tensor]:
-        """Return the penalized and the plain risk; see :class:`Learner`."""
+        """Return the penalized and the plain risk; see ``Learner``."""
         logits = model(images.flatten(0, 1)).float().unflatten(0, labels.shape)
         risk = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         penalty = torch.stack(
@@ -140,7 +140,7 @@ class LISA:
         self, model: nn.Module, images: Tensor, labels: Tensor, *, generator: Generator,
         **_: Any,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return the cross-entropy on mixed images, twice; see :class:`Learner`."""
+        """Return the cross-entropy on mixed images, twice; see ``Learner``."""
         across = float(torch.rand((), generator=generator)) < self.across_domains
         partner = partners(labels.cpu(), across, generator).to(labels.device)
         # torch's Beta distribution takes no generator.

@@ -131,7 +131,7 @@ class Pairing:
     noise_std : float, default 0.3
         The other view has Gaussian noise, as of :func:`add_gaussian_noise`.
     shift : callable, optional
-        Makes the other view instead: :class:`AttackedView`, :class:`OtherDomain`, or
+        Makes the other view instead: ``AttackedView``, ``OtherDomain``, or
         any function of model, images (D, n, C, H, W), labels (D, n) and generator.
     share : float, default 0.5
         s in [0, 1], of the other view in the cross-entropy.
@@ -181,7 +181,7 @@ class Pairing:
         self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int,
         generator: Generator,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return the loss, and the cross-entropy in it; see :class:`Learner`."""
+        """Return the loss, and the cross-entropy in it; see ``Learner``."""
         if self.shift is None:
             view = add_gaussian_noise(images, self.noise_std, generator=generator)
         else:

@@ -79,7 +79,7 @@ def train_classifier(
         drawn anew each time; the result is clipped to [0, 1].
     loss : Loss or Learner, default cross_entropy_loss
         A function of model, images, labels and generator, such as
-        :func:`adversarial_loss` and :func:`gradient_norm_loss` make; or a learner, such
+        :func:`adversarial_loss` and ``gradient_norm_loss`` make; or a learner, such
         as :func:`defense` makes, for which the data set is the only domain.
     batch_size : int, default 64
         Samples in a step.

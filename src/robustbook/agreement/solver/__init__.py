@@ -48,27 +48,23 @@ from robustbook.agreement.solver._bounds import (
     largest_curvature,
     tail_bound,
 )
-from robustbook.agreement.solver._intervals import CertificateError, SearchTrace, Step
+from robustbook.agreement.solver._intervals import CertificateError as CertificateError
+from robustbook.agreement.solver._intervals import SearchTrace, Step
 from robustbook.agreement.solver._kernel import Kernel
 from robustbook.agreement.solver._search import maximize
 from robustbook.agreement.solver._sources import Source, open_views
-from robustbook.agreement.solver._sums import ALONE, Shards, one_hot_views, shards_of
+from robustbook.agreement.solver._sums import Shards as Shards
+from robustbook.agreement.solver._sums import one_hot_views as one_hot_views
+from robustbook.agreement.solver._sums import shards_of
 
 __all__ = [
-    "ALONE",
-    "CertificateError",
     "IntervalBounds",
     "Kernel",
     "SearchTrace",
-    "Shards",
     "Step",
     "agreement_bounds",
     "agreement_search",
-    "as_views",
     "maximize",
-    "one_hot_views",
-    "open_kernel",
-    "shards_of",
 ]
 
 #: Weights of classes, pi_j^(1-m), beyond this are refused: their sums could overflow.

@@ -11,44 +11,32 @@ ICCV 2021); code and textures are our own.
 """
 
 from robustbook.datasets.diagvib._draws import draw, draw_all, every_level
-from robustbook.datasets.diagvib._factors import FACTORS as FACTORS
 from robustbook.datasets.diagvib._factors import (
-    LIGHTNESSES,
-    POSITIONS,
-    Environment,
-    original_position,
+    FACTORS as FACTORS,  # for studies, audits
 )
-from robustbook.datasets.diagvib._render import texture
+from robustbook.datasets.diagvib._factors import LIGHTNESSES as LIGHTNESSES
+from robustbook.datasets.diagvib._factors import POSITIONS as POSITIONS
+from robustbook.datasets.diagvib._factors import Environment
+from robustbook.datasets.diagvib._factors import original_position as original_position
 from robustbook.datasets.diagvib._scenes import Scenes as Scenes
+from robustbook.datasets.diagvib._setups import CONFIGURED as CONFIGURED
+from robustbook.datasets.diagvib._setups import DISCRIMINABILITY as DISCRIMINABILITY
 from robustbook.datasets.diagvib._setups import (
-    CONFIGURED,
-    DISCRIMINABILITY,
     OPPORTUNITIES,
-    SELECTION_HUE,
-    SELECTION_POSITION,
-    Difference,
     co_occurrence,
-    differences,
     opportunities,
 )
+from robustbook.datasets.diagvib._setups import SELECTION_HUE as SELECTION_HUE
+from robustbook.datasets.diagvib._setups import SELECTION_POSITION as SELECTION_POSITION
 from robustbook.datasets.diagvib._setups import Setup as Setup
+from robustbook.datasets.diagvib._setups import differences as differences
 
 __all__ = [
-    "CONFIGURED",
-    "DISCRIMINABILITY",
-    "LIGHTNESSES",
     "OPPORTUNITIES",
-    "POSITIONS",
-    "SELECTION_HUE",
-    "SELECTION_POSITION",
-    "Difference",
     "Environment",
     "co_occurrence",
-    "differences",
     "draw",
     "draw_all",
     "every_level",
     "opportunities",
-    "original_position",
-    "texture",
 ]

@@ -79,7 +79,7 @@ def original_position(name: str) -> str:
 
     The original takes the first of a position's two numbers, that of "left" and
     "right", for the row of the image: its pictures are the transposes of their names.
-    Ours are where their names say. `name` is one of :data:`POSITIONS` (another is a
+    Ours are where their names say. `name` is one of ``POSITIONS`` (another is a
     ValueError), and so is the result.
 
     Examples
