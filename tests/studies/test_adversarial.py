@@ -2,11 +2,9 @@
 
 import base64
 import io
-import itertools
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -21,11 +19,6 @@ from robustbook.agreement import (
 )
 from robustbook.datasets import load_dataset
 from robustbook.models import features_of, load_model, logits_of
-from robustbook.studies import STUDIES
-from robustbook.studies._compute import rows_of
-from robustbook.studies.adversarial import _attack
-from robustbook.studies.adversarial import rank_stability as ranks
-from robustbook.studies.adversarial import text_edits as texts
 from robustbook.studies.adversarial.adversarial_groups import BINS
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.adversarial.boundary import _at_the_boundary
@@ -39,7 +32,6 @@ from ..conftest import SEED
 (SETTING,) = SETTINGS["quick"]
 LINEAR, NETWORK = "digits-linear-s0", "digits-cnn-s0"
 NOISY, DEFENDED = "digits-cnn-noise-s0", "digits-cnn-adv-s0"
-MEASURES = ("pa", "shifted_accuracy", "same_answer_rate")
 RUN = Run("attacks", "quick", SEED, "cpu", (SETTING,))
 
 
@@ -89,12 +81,6 @@ def test_a_bound_selects_from_the_smallest_perturbations(data, folder):
     assert torch.equal(bound.shifted_logits[inside], free.shifted_logits[inside])
     assert torch.equal(bound.shifted_logits[~inside], free.logits[~inside])
     assert bool(bound.norms[~inside].isinf().all())
-
-
-def test_large_features_stay_finite():
-    large = torch.tensor([[1e5, 1.0]])
-    assert torch.equal(torch.from_numpy(_attack._halved(large)), large)
-    assert _attack._halved(torch.ones(1, 2)).dtype == np.float16
 
 
 # ------------------------------------------------------------------------- the sweep
@@ -161,33 +147,6 @@ def test_differences_are_paired_as_the_package_pairs(paired_differences):
     assert row["pa_se"] == pytest.approx(expected.standard_error, rel=1e-4)
 
 
-def test_differences_are_those_of_the_sweep(paired_differences, adversarial_sweep):
-    found = {
-        (row["model"], row["eps"]): row
-        for row in adversarial_sweep.select(attack="pgd", ratio=1.0)
-    }
-    rows = paired_differences.select(ratio=1.0)
-    assert len(rows) == len(SETTING.eps) * math.comb(len(SETTING.models), 2)
-    for row in rows:
-        first, second = (found[row[key], row["eps"]] for key in ("first", "second"))
-        for measure in MEASURES:
-            difference = first[measure] - second[measure]
-            assert row[measure] == pytest.approx(difference, abs=4e-9)
-            # A paired error is at most the sum of the two.
-            widest = first[f"{measure}_se"] + second[f"{measure}_se"]
-            assert row[f"{measure}_se"] <= widest * 1.01
-
-
-def test_some_rows_measured_again_are_the_same(rank_stability, text_edits):
-    run = Run("rank_stability", "quick", SEED, "cpu", (SETTING,))
-    again = list(itertools.islice(ranks.rows(run), 36))
-    assert {row["bootstrap"] for row in again} == {-1, 0}
-    assert again == list(rank_stability.rows[:36])
-    once = replace(texts.SETTINGS["quick"][0], training_seeds=1)
-    again = [*rows_of(STUDIES["text_edits"], Run("x", "quick", SEED, "cpu", (once,)))]
-    assert again == text_edits.select(training_seed=SEED)
-
-
 def test_pseudo_agreement_depends_on_what_pa_does_not(pseudo_agreement):
     rows = pseudo_agreement.rows
     assert all(row["exact_pa"] == pytest.approx(math.log(10)) for row in rows)
@@ -252,7 +211,6 @@ def test_shares_end_where_all_are_attacked(adversarial_groups):
             where["eps"] = None
         whole = adversarial_groups.row(table="summary", **where)
         assert row.pa == pytest.approx(whole["pa"], abs=1e-8)
-        assert row.total_variation == pytest.approx(whole["total_variation"])
         same = [row.approximation, row.approximation_at_one]
         assert same[0] == pytest.approx(same[1], nan_ok=True)
 
@@ -275,10 +233,6 @@ def test_groups_of_one_model_by_hand(adversarial_groups):
     truth = [1] * int(correct.sum()) + [0] * int(fooled.sum())
     scores = torch.cat([before[correct], after[fooled]])
     assert row["auroc_attack"] == pytest.approx(roc_auc_score(truth, scores))
-    result = posterior_agreement(clean, shifted)
-    both = gibbs_posterior(clean, result.beta).amax(1)
-    both = both * gibbs_posterior(shifted, result.beta).amax(1)
-    assert row["auroc_change"] == pytest.approx(roc_auc_score(kept, both))
     posterior = clean.softmax(1)[correct]
     entropy = -(posterior * posterior.log()).nansum(1).mean()
     assert row["mean_entropy_1"] == pytest.approx(float(entropy))
@@ -382,15 +336,14 @@ def test_half_of_the_images_are_those_that_need_least(growing_shares):
     misled = half[pair.norms[half] > 0]
     row = growing_shares.row(what="confidence", model=DEFENDED, ratio=0.5)
     assert row["misled"] == len(misled)
-    for suffix, beta in (("_1", 1.0), ("_star", row["beta"])):
-        before, after = (
-            gibbs_posterior(logits[misled], beta).amax(1)
-            for logits in (pair.logits, pair.shifted_logits)
-        )
-        fall = before - after
-        assert row["fall" + suffix] == pytest.approx(float(fall.mean()), rel=1e-6)
-        error = float(fall.std()) / math.sqrt(len(fall))
-        assert row[f"fall{suffix}_se"] == pytest.approx(error, rel=1e-6)
+    before, after = (
+        gibbs_posterior(logits[misled], 1.0).amax(1)
+        for logits in (pair.logits, pair.shifted_logits)
+    )
+    fall = before - after
+    assert row["fall_1"] == pytest.approx(float(fall.mean()), rel=1e-6)
+    error = float(fall.std()) / math.sqrt(len(fall))
+    assert row["fall_1_se"] == pytest.approx(error, rel=1e-6)
 
 
 def test_more_steps_are_compared_on_the_same_images(attack_steps):
@@ -398,7 +351,6 @@ def test_more_steps_are_compared_on_the_same_images(attack_steps):
     assert len(first) == 4 * len(SETTING.models) + 2
     for row in attack_steps.rows:
         assert row["more"] >= 3 * row["steps"]
-        assert row["eps"] is None or row["shorter"] is None
     # More images, from where the network stands elsewhere; then more steps.
     (closer,) = attack_steps.select(model=NETWORK, attack="fmn", samples=100)
     (longer,) = attack_steps.select(model=NETWORK, attack="fmn", steps=closer["more"])
@@ -430,21 +382,6 @@ def check_scores(row, classes):
     assert 1 / classes <= row["confidence_after"] <= 1
     error = math.sqrt(same * (1 - same) / row["samples"])
     assert row["same_answer_rate_se"] == pytest.approx(error)
-
-
-def test_text_rows(text_edits):
-    models, shifts = text_edits.select(what="model"), text_edits.select(what="shift")
-    assert [row["training_seed"] for row in models] == [SEED, SEED + 1, SEED + 2]
-    assert len({row["label_agreement"] for row in models}) == 3
-    names = ("training_seed", "kind", "how", "power", "edit_seed")
-    keys = [tuple(row[name] for name in names) for row in shifts]
-    assert len(set(keys)) == len(keys) == len(text_edits.rows) - len(models)
-    assert {key[1:3] for key in keys} == {
-        ("levenshtein", "characters"),
-        *itertools.product(("amplify", "contradict"), ("insert", "replace")),
-    }
-    for row in shifts:
-        check_scores(row, 2)
 
 
 def test_many_words_lead_the_classifier(text_edits):

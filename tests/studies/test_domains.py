@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies import STUDIES
-from robustbook.studies.domains import _recorded, _training
+from robustbook.studies.domains import _recorded
 from robustbook.studies.domains._pictures import FACTORS
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED as SETUPS
 from robustbook.studies.domains._recorded import (
@@ -29,7 +29,7 @@ from robustbook.studies.domains.components import (
 from robustbook.studies.domains.domain_bias import LEARNERS as WATCHED_LEARNERS
 from robustbook.studies.run import Run
 
-from ..conftest import RUN_SEED, SEED
+from ..conftest import SEED
 
 TWO = range(SEED, SEED + 2)
 _TRAINED = ("learner", "training_seed", "epoch")
@@ -152,15 +152,6 @@ def test_features_that_do_not_vary_have_no_picture(features):
 # ------------------------------------------------------------------------- trainings
 
 
-def test_nothing_is_trained_twice(domain_bias, refuse, monkeypatch):
-    monkeypatch.setattr(_training, "train_domains", refuse)
-    again = STUDIES["domain_bias"].compute(profile="quick", seed=RUN_SEED, device="cpu")
-    assert again.rows == domain_bias.rows
-    assert again.provenance["from_cache"]["files"] == again.provenance["units"]
-    # The time is that of the trainings, not of reading them.
-    assert again.provenance["seconds"] >= again.provenance["from_cache"]["seconds"] > 1
-
-
 @pytest.mark.processor
 def test_a_training_by_itself_ends_with_the_features_of_the_rows(domain_bias):
     run = Run("test", "quick", SEED, "cpu", (PLANS["domain_bias"],))
@@ -241,20 +232,6 @@ def test_pairs_of_other_digits_share_none():
 
 
 # ------------------------------------------------------------------------- selection
-
-
-def test_columns_are_those_of_the_documentation(domain_selection, domain_shortcuts):
-    rates = {"same_answer_rate", "pa"}
-    names = {"accuracy", *rates, *(f"other_{name}" for name in rates)}
-    shared = {"factor", "learner", "training_seed", "epoch", "loss", "risk"}
-    shared |= {f"test/{k}" for k in range(6)}
-    pairs = ("SD", "ID", "1F-MD", "5F-MD", "OOD")
-    of_pairs = {f"{pair}/{name}" for pair, name in product(pairs, names)}
-    assert set(domain_selection.rows[0]) == shared | of_pairs
-    of_tests = {f"tests/{name}" for name in (*rates, "beta")}
-    assert set(domain_shortcuts.rows[0]) == (
-        shared | {"setting"} | {f"ID/{name}" for name in names} | of_tests
-    )
 
 
 def test_scores_of_epochs_fit_together(domain_selection, domain_shortcuts):

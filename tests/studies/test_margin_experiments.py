@@ -1,8 +1,6 @@
 """The studies of Part VI: their quick rows against direct computation."""
 
-import functools
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,10 +8,9 @@ import torch
 from scipy.optimize import linprog
 from scipy.stats import kendalltau
 
-from robustbook._store.sums import tensors_sum
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model, logits_of
-from robustbook.studies.margins import measured, search
+from robustbook.studies.margins import search
 from robustbook.studies.margins._defended_nets import (
     Method,
     StandardizedImages,
@@ -96,26 +93,6 @@ def test_rounds_of_apgd_only_tighten(monkeypatch):
     assert torch.allclose(sizes, later, atol=1e-7)
 
 
-def test_margins_are_measured_once(tmp_path, monkeypatch, refuse):
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    monkeypatch.setattr(measured, "_BLOCK", 5)
-    data = load_dataset("digits", "test").subset(slice(12))
-    first = margins_of(RUN, LINEAR, data, QUICK)
-    assert len(list(tmp_path.rglob("*.npz"))) == 6  # two for each block
-
-    for name in ("searched_arrays", "first_order_arrays"):
-        # The module of what measures is part of the key.
-        refused = functools.partial(refuse)
-        functools.update_wrapper(refused, getattr(measured, name))
-        monkeypatch.setattr(measured, name, refused)
-    again = margins_of(RUN, LINEAR, data, QUICK)
-    assert torch.equal(first.bounds, again.bounds)
-    part = margins_of(RUN, LINEAR, data.subset(slice(10)), QUICK)
-    assert torch.equal(first.bounds[:10], part.bounds)
-    with pytest.raises(AssertionError, match="measured again"):
-        margins_of(RUN, LINEAR, data, Recipe(2, 6, 10, 0))
-
-
 def test_scores_of_a_linear_model():
     data = load_dataset("digits", "test").subset(slice(20))
     found = margins_of(RUN, LINEAR, data, QUICK)
@@ -181,14 +158,6 @@ def test_consistency_rows_are_what_the_measure_says(margin_consistency):
     brittle = float((found.bounds <= row["eps"]).double().mean())
     assert detected["brittle"] == row["brittle"] == pytest.approx(brittle)
     assert 0.9 < detected["auroc"] <= 1
-
-
-def test_every_model_has_every_row(margin_consistency):
-    for model, (_, samples) in SETTING.models.items():
-        rows = margin_consistency.select(model=model)
-        count = Counter(row["what"] for row in rows)
-        assert [count[what] for what in ("robust", "detection", "bin")] == [3, 15, 20]
-        assert sum(row["count"] for row in rows if row["what"] == "bin") == samples
 
 
 def test_geometry_of_a_linear_model(margin_consistency):
@@ -300,17 +269,6 @@ def test_defended_networks_are_measured_as_others_are(defended):
         row = defended.row(what="robust", usual=True, **key)
         kept = found.correct & (found.bounds > setting.focus)
         assert row["robust_accuracy"] == float(kept.double().mean())
-
-
-def test_every_method_trains_another_network(defended):
-    (setting,) = DEFENDED["quick"]
-    data, start = setting.training_images(), "digits-cnn-s0"
-    networks = [
-        trained(RUN, start, how, data, setting.budget, number=0)
-        for how in setting.methods.values()
-    ]
-    seen = {tensors_sum(network.state_dict()) for network in networks}
-    assert len(seen) == len(setting.methods) == 5
 
 
 def test_means_over_starts_have_the_error_of_starts_and_of_images(defended):

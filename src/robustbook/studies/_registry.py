@@ -42,9 +42,10 @@ _ALL: Final = (
         "domain_regime_large", "domains.domain_regime",
         {}, ("quick large", "full large"), "cuda",
     ),
-    *_in(
-        "domains.", "photographs", "photographs_mixing", "photographs_pixels",
-        device="cpu",
+    *_in("domains.", "photographs", "photographs_pixels", device="cpu"),
+    Study(
+        "photographs_mixing", "domains.photographs",
+        {"mixing": True}, ("quick mixing", "full mixing"), "cpu",
     ),
     Study(
         "regime_learners", "domains.domain_learners",

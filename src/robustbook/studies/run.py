@@ -62,8 +62,12 @@ class Setting:
         return data.subset(slice(None, self.samples, self.step))
 
     def checkpoints(self) -> list[str]:
-        """Names of the networks that are loaded rather than trained by the study."""
-        return list(self.models)
+        """Names of the networks that this project or others publish.
+
+        Those of packages, which have sums of their own, and those that a function
+        trains, by its import path, are not among them.
+        """
+        return [name for name in self.models if ":" not in name]
 
     def datasets(self) -> list[str]:
         """Names of the data sets whose files are read."""

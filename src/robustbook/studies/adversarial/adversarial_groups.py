@@ -71,9 +71,9 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
     ``table="summary"``: one row for each model under PGD at each bound, APGD-DLR at the
     bound in focus, and FMN. ``table="histogram"``: shares of the confidences of samples
     that are correct, wrong and fooled, in 20 bins, attacks in focus.
-    ``table="share"``: PA, its approximations and other discrepancies when only a part
-    of the samples is attacked, PGD in focus and FMN; ``approximation`` takes each
-    share's own best temperature, ``approximation_at_one`` that of all attacked.
+    ``table="share"``: PA and its approximations when only a part of the samples is
+    attacked, PGD in focus and FMN; ``approximation`` takes each share's own best
+    temperature, ``approximation_at_one`` that of all attacked.
     ``table="rank"``: Kendall's tau of each measure with PA over the models, attacks in
     focus; ``p`` is its exact two-sided level if the ranking had nothing to do with PA.
     """
@@ -132,7 +132,7 @@ def _of_attack(pair: AttackedLogits, draws: Integers) -> Row:
         **_groups(pair, result),
         **_certainty(pair, 1.0, "_1"),
         **_certainty(pair, result.beta, "_star"),
-        **_detection(pair, result, draws),
+        **_detection(pair, draws),
         **_discrepancies(pair, result.beta),
     }
 
@@ -183,18 +183,14 @@ def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
     }
 
 
-def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
-    """AUROC of confidence: clean against fooled, and kept pairs against changed."""
+def _detection(pair: AttackedLogits, draws: Integers) -> Row:
+    """AUROC of confidence, clean against fooled."""
     kept, correct = (mask.numpy() for mask in _masks(pair))
     fooled = correct & ~kept
     before, after = (
         gibbs_posterior(logits, 1.0).amax(1).numpy()
         for logits in (pair.logits, pair.shifted_logits)
     )
-    product = gibbs_posterior(pair.logits, result.beta).amax(1)
-    product *= gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
-    both = product.numpy()
-
     times = np.array([np.bincount(index, minlength=len(kept)) for index in draws])
     value, *drawn = weighted_auroc(
         np.concatenate([before[correct], after[fooled]]),
@@ -202,9 +198,7 @@ def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
         np.hstack([times[:, correct], times[:, fooled]]),
     )
     ends = middle_95(np.array(drawn))
-    (change,) = weighted_auroc(both, ~kept, np.empty((0, len(kept))))
-    row = interval_row("auroc_attack", _or_none(float(value)), ends)
-    return {**row, "auroc_change": _or_none(float(change))}
+    return interval_row("auroc_attack", _or_none(float(value)), ends)
 
 
 def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
@@ -233,17 +227,12 @@ def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
 def _over_shares(
     pair: AttackedLogits, beta: float, smallest_first: bool, seed: int
 ) -> Iterator[Row]:
-    """The measures while the attack reaches one sample after another."""
+    """PA and its approximations while the attack reaches one sample after another."""
     norms = pair.norms if smallest_first else None
     for ratio in SHARES:
-        shifted, features = (
-            shift_by_ratio(*before_after, ratio, norms=norms, seed=seed)
-            for before_after in (
-                (pair.logits, pair.shifted_logits),
-                (pair.features, pair.shifted_features),
-            )
-        )
-        mixed = replace(pair, shifted_logits=shifted, shifted_features=features)
+        logits = pair.logits, pair.shifted_logits
+        shifted = shift_by_ratio(*logits, ratio, norms=norms, seed=seed)
+        mixed = replace(pair, shifted_logits=shifted)
         result = posterior_agreement(pair.logits, shifted)
         product = gibbs_posterior(pair.logits, beta) * gibbs_posterior(shifted, beta)
         contributions = (result.num_classes * product.sum(1)).log()
@@ -254,7 +243,6 @@ def _over_shares(
             "beta": result.beta,
             "approximation": _approximation(mixed, result),
             "approximation_at_one": _approximation(mixed, at_one),
-            **_discrepancies(mixed, result.beta),
         }
 
 

@@ -70,9 +70,7 @@ def measure(
     ``steps`` and by ``more``: ``pa`` and ``pa_more`` after these, and ``robust``, the
     share of images that are right and for which nothing within the bound in focus was
     found by ``steps``; by how much PA and that share fall by ``more``, ``pa_fall`` and
-    ``robust_fall``, with standard errors of paired
-    differences; for attacks without a bound ``shorter``, by which share the median
-    perturbation of the images that both mislead is shorter.
+    ``robust_fall``, with standard errors of paired differences.
 
     PA paper, section 4.1: 1000 steps of FMN, AutoAttack's numbers of the others.
     Chapter 32.
@@ -83,11 +81,6 @@ def measure(
     # A bound is met up to rounding.
     bound = run.setting.focus * (1 + 1e-4)
     robust, left = ((pair.norms > bound).double() for pair in (few, many))
-    both = (few.norms > 0) & few.norms.isfinite() & many.norms.isfinite()
-    sizes = few.norms[both], many.norms[both]
-    shorter = None
-    if attack.unbounded and bool(both.any()):
-        shorter = 1 - float(sizes[1].median() / sizes[0].median())
     yield {
         "model": model,
         **attack.keys,
@@ -101,7 +94,6 @@ def measure(
         "pa_fall_se": fall.standard_error,
         **mean_row("robust", robust),
         **mean_row("robust_fall", robust - left),
-        "shorter": shorter,
     }
 
 

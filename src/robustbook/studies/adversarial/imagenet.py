@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,20 +13,13 @@ from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
 from robustbook.agreement import (
-    adam_agreement,
     compare_agreement,
     posterior_agreement,
     shift_by_ratio,
 )
-from robustbook.models import load_model
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.adversarial._thousand import (
-    BATCH,
-    Shift,
-    folded,
-    shifted_logits,
-)
-from robustbook.studies.run import Row, Run, Setting, one_thread
+from robustbook.studies.adversarial._thousand import Shift, folded, shifted_logits
+from robustbook.studies.run import Row, Run, Setting
 
 #: Pictures per cache file.
 _PART = 20
@@ -40,10 +32,6 @@ class LargeSetting(Setting):
     """Shifts: "apgd-ce", "apgd-targeted" by eps, "noise" by σ."""
 
     shifts: tuple[Shift, ...]
-
-    def checkpoints(self) -> list[str]:
-        """Those that this project or others publish; packages have their own sums."""
-        return [name for name in self.models if not name.startswith("imagenet:")]
 
 
 def _apgd(loss: str, *levels: int, steps: int = 10) -> tuple[Shift, ...]:
@@ -104,9 +92,7 @@ def measure(run: Run[LargeSetting], model: str, shift: Shift) -> Iterator[Row]:
     answer of the clean one, ``confidence`` and ``pa`` with their standard errors over
     ``samples`` pictures, and ``beta``; "ratio", ``pa`` where only this share of them is
     attacked; "longer", by how much ``pa`` falls from ``steps`` to ``more`` of them,
-    ``pa_fall``, with the standard error of the paired difference; "cost", seconds of
-    one CPU thread of the exact solver and of 500 steps of Adam under a targeted attack,
-    and of a picture's gradient.
+    ``pa_fall``, with the standard error of the paired difference.
 
     PA paper, Figures 17 and 18, with 10 000 pictures.
     """
@@ -120,7 +106,7 @@ def measure(run: Run[LargeSetting], model: str, shift: Shift) -> Iterator[Row]:
 
 
 def summary(run: Run[LargeSetting]) -> Iterator[Row]:
-    """The effect of more steps, and times."""
+    """The effect of more steps."""
     for model, few, many in _longer(run.setting):
         clean = _logits(run, model, NONE)
         fewer, more = (_logits(run, model, shift) for shift in (few, many))
@@ -136,16 +122,6 @@ def summary(run: Run[LargeSetting]) -> Iterator[Row]:
             "pa_fall": fall.difference,
             "pa_fall_se": fall.standard_error,
         }
-    last = run.setting.shifts[-1]
-    for model in run.setting.models if last[0] == "apgd-targeted" else ():
-        pair = _logits(run, model, NONE), _logits(run, model, last)
-        with one_thread():
-            network = folded(load_model(model))
-            yield {
-                "what": "cost",
-                "model": model,
-                **_cost(network, run.data.images[:BATCH], *pair),
-            }
 
 
 def _logits(run: Run[LargeSetting], model: str, shift: Shift) -> Tensor:
@@ -192,26 +168,3 @@ def _pa(clean: Tensor, shifted: Tensor) -> Row:
     pa = posterior_agreement(clean, shifted)
     agreed = {"pa": pa.pa, "pa_se": pa.standard_error, "beta": pa.beta}
     return {**agreed, "samples": len(clean)}
-
-
-def _cost(network: nn.Module, images: Tensor, *pair: Tensor) -> Row:
-    inputs = images.clone().requires_grad_()
-    exact, seconds = _timed(lambda: posterior_agreement(*pair))
-    path, adam = _timed(lambda: adam_agreement(*pair, epochs=500))
-    _, gradient = _timed(lambda: torch.autograd.grad(network(inputs).sum(), inputs))
-    return {
-        "samples": len(pair[0]),
-        "classes": pair[0].shape[1],
-        "seconds": seconds,
-        "adam_seconds": adam,
-        "gradient_seconds": gradient / len(images),
-        "beta": exact.beta,
-        "adam_beta": path.final_beta,
-    }
-
-
-def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
-    """Result and CPU seconds of the second call; the first loads libraries."""
-    action()
-    start = time.process_time()
-    return action(), time.process_time() - start

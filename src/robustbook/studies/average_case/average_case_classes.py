@@ -41,10 +41,6 @@ class ClassesSetting(Setting):
     #: Nearest classes whose gradients are computed.
     near: int
 
-    def checkpoints(self) -> list[str]:
-        """Those that this project or others publish; packages have their own sums."""
-        return [name for name in self.models if not name.startswith("imagenet:")]
-
 
 SETTINGS: Final = {
     "quick": (
@@ -182,19 +178,15 @@ def _row(arrays: Arrays, place: int, sigma: float) -> Row:
     # Sums of all terms but the 0, 1, 2, ... largest.
     left = np.sort(terms).cumsum()[::-1]
     rest = norm.cdf(-margins[near:] / (sigma * np.sqrt(bound[near:]))).sum()
-    answers = arrays["answers"][place]
-    kept = answers == arrays["top"]
+    kept = arrays["answers"][place] == arrays["top"]
     return {
         "one": decimals(1 - terms.max()),
         "reduced": decimals(arrays["reduced"][place]),
         "near": near,
         "rest": decimals(rest),
-        "rest_guess": decimals(terms[near:].sum()),
         "needed": int((left > ENOUGH).sum()),
         "sampled": decimals(arrays["linear"][place].mean()),
         "kept": decimals(kept.mean()),
-        "agree": decimals((kept == arrays["linear"][place]).mean()),
-        "answers": len(np.unique(answers[~kept])),
         "draws": draws,
         "slack": decimals(np.sqrt(exact / bound[:near]).max(), 4),
     }

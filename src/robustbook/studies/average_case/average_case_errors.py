@@ -168,7 +168,7 @@ def _accuracy(setting: EstimateSetting, model: nn.Module) -> Row:
     """Of the test part, not only of the images that are shown with noise."""
     data = load_dataset(setting.dataset, setting.split)
     right = logits_of(model, data.images).argmax(1).cpu() == data.labels
-    return {"accuracy": decimals(right.double().mean()), "tested": len(data)}
+    return {"accuracy": decimals(right.double().mean())}
 
 
 def _model(run: Run[Any], name: str) -> nn.Module:
@@ -232,7 +232,6 @@ def _of_model(
                     "sigma": setting.focus,
                     "fits": count,
                     "estimator": estimator,
-                    "compared": len(estimate),
                     **_compare(estimate, truth[place, few], variance[place, few]),
                 }
 

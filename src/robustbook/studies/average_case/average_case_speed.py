@@ -70,7 +70,7 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     time of one image in ``seconds``, the shortest of some runs.
 
     Average-case paper, Tables 1 and 3. Monte Carlo's time grows in proportion to its
-    samples: it is measured with ``measured_samples`` of them and stated for 10 000.
+    samples: it is measured with fewer of them and stated for 10 000.
     Chapter 19 of this book.
     """
     for setting, name in run.each_model():
@@ -112,9 +112,7 @@ def _time(
             "way": way,
             "estimator": estimator,
             "samples": PAPER_SAMPLES if sampled else count,
-            "measured_samples": count,
             "images": len(images),
             "sigma": SIGMA,
-            "threads": 1,
             "seconds": seconds * PAPER_SAMPLES / samples if sampled else seconds,
         }

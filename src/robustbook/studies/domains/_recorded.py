@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -27,7 +26,7 @@ from robustbook.studies.domains._pictures import (
     validation_pair,
 )
 from robustbook.studies.domains._training import Regime, TrainingSetting, train
-from robustbook.studies.run import Row, Run, decimals
+from robustbook.studies.run import Row, Run
 
 #: Whether the two samples of a pair show the same digits (Experiment 5a) or share
 #: none (5b).
@@ -55,32 +54,30 @@ def scored_epochs(
     One row for each epoch: "epoch", "loss", "risk"; for each validation pair, and for
     the pair "tests" of the first two test environments, "NAME/accuracy" and so on as
     :func:`criteria` has them; "test/0" ... the accuracies. In a :class:`Regime`, the
-    training seed draws the validation and test images, too, and rows have "seconds" of
-    the processor instead of "risk"; they are kept in the cache.
+    training seed draws the validation and test images, too, and rows have no "risk";
+    they are kept in the cache.
     """
-    timed = isinstance(setting, Regime)
+    is_regime = isinstance(setting, Regime)
 
     def compute() -> list[Row]:
         shown = setting.of_pictures
         sources = training_pictures(setup, shown, training_seed)
-        seed = training_seed if timed else run.seed
+        seed = training_seed if is_regime else run.seed
         pairs, tests = held_out_pictures(setup, shown, seed)
         measured: Any = {
             "pairs": {**pairs, "tests": (tests[0], tests[1])},
             "tests": {str(k): test for k, test in enumerate(tests)},
         }
         how = setting, learner, training_seed, sources, run.device
-        start = time.process_time()
         _, history = train(*how, **measured, measure=criteria)
-        seconds = decimals(time.process_time() - start, 1)
-        return [{**row, "seconds": seconds} for row in history.rows]
+        return history.rows
 
     key = _key(setting, setup, learner, training_seed)
-    kept = run.rows("scored epochs", compute, **key) if timed else compute()
-    left_out = "risk" if timed else "seconds"
+    epochs = run.rows("scored epochs", compute, **key) if is_regime else compute()
+    left_out = {"risk"} if is_regime else set()
     return [
-        {name: round(row[name], digits) for name in row if name != left_out}
-        for row in kept
+        {name: round(row[name], digits) for name in row if name not in left_out}
+        for row in epochs
     ]
 
 

@@ -64,16 +64,8 @@ class TrainingSetting(Setting):
     tested: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "models", tuple(self.loaded))
-
-    def checkpoints(self) -> list[str]:
-        """Those that this project or others publish; packages have their own sums."""
-        return [name for name in self.loaded if not name.startswith("imagenet:")]
-
-    @property
-    def loaded(self) -> list[str]:
-        """The network that is loaded, if it is."""
-        return [] if self.network == SMALL else [self.network]
+        loaded = () if self.network == SMALL else (self.network,)
+        object.__setattr__(self, "models", loaded)
 
     @property
     def of_pictures(self) -> TrainingSetting:

@@ -70,8 +70,7 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     class, or one of :data:`robustbook.datasets.diagvib.OPPORTUNITIES`),
     ``training_seed`` (also of all pictures) and ``epoch``: ``loss``, the ``accuracy``
     on validation pictures of both domains, and ``test/0`` to ``test/5``; ``parameters``
-    of the network, ``count`` of the training pictures of a domain, ``epochs``, and
-    ``seconds`` of processors that the training took with its evaluations.
+    of the network, ``count`` of the training pictures of a domain, and ``epochs``.
 
     In the study ``domain_regime_large``, for a CUDA device, weights are from ImageNet
     and pictures of the sources' size.
@@ -98,7 +97,6 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
                 "epoch": row["epoch"],
                 **scores,
                 **sizes,
-                "seconds": row["seconds"],
             }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -45,6 +45,11 @@ _DOMAINS: Final = {
 _FIRST: Final = ("PACS", "rehearsal")
 #: Probabilities with which LISA mixes a batch across domains, instead of one half.
 ACROSS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: The columns of their rows, of epochs and of pairs by label alone.
+_MIXED: Final = (
+    *("target", "training_seed", "head", "lr", "learner", "epoch"),
+    *("accuracy", "test", "worst", "pa/label", "same/label"),
+)
 #: Units between the features and the logits: none, or a hidden layer.
 _HIDDEN: Final = {"linear": 0, "hidden": 128}
 
@@ -81,33 +86,41 @@ class WorldSetting(Setting):
         return small_network(*size, hidden=_HIDDEN[head], seed=seed)
 
 
+_QUICK: Final = WorldSetting(
+    world="rehearsal", dataset="digits", trained=200, validated=60, tested=200,
+    epochs=3, seeds=2, learners=("ERM", "LISA"),
+    heads=(("linear", 3e-2), ("linear", 1e-2)),
+)  # fmt: skip
+_PACS: Final = WorldSetting(
+    world="PACS", dataset="pacs", trained=1200, validated=300, tested=1000, epochs=10,
+    seeds=5,
+)  # fmt: skip
+
+
+def _mixed(setting: WorldSetting) -> tuple[Setting]:
+    """Without the first head, which validation never chose."""
+    return (replace(setting, learners=ACROSS, heads=setting.heads[1:]),)
+
+
 SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     "full": (
-        WorldSetting(
-            world="PACS", dataset="pacs", trained=1200, validated=300, tested=1000,
-            epochs=10, seeds=5,
-        ),
-        WorldSetting(
-            world="digits", dataset="usps", trained=1000, validated=300, tested=1000,
-            epochs=10, seeds=5,
-        ),
+        _PACS,
+        replace(_PACS, world="digits", dataset="usps", trained=1000),
         Setting(dataset="mnist"),
     ),
-    "quick": (
-        WorldSetting(
-            world="rehearsal", dataset="digits", trained=200, validated=60, tested=200,
-            epochs=3, seeds=2, learners=("ERM", "LISA"),
-            heads=(("linear", 3e-2), ("linear", 1e-2)),
-        ),
-    ),
-}  # fmt: skip
+    "quick": (_QUICK,),
+    "full mixing": _mixed(_PACS),
+    "quick mixing": _mixed(_QUICK),
+}
 
 
-def parts(run: Run[Setting]) -> Iterator[tuple[str, int]]:
-    """The domains of a world, then each as target with each seed."""
+def parts(
+    run: Run[Setting], *, mixing: bool = False
+) -> Iterator[tuple[str, int, bool]]:
+    """The domains of a world, unless for mixing; then each as target with each seed."""
     if isinstance(run.setting, WorldSetting):
-        yield "", run.seed
-        yield from targets(run)
+        every = [*targets(run)] if mixing else [("", run.seed), *targets(run)]
+        yield from ((target, seed, mixing) for target, seed in every)
 
 
 def targets(run: Run[Any]) -> Iterator[tuple[str, int]]:
@@ -118,7 +131,9 @@ def targets(run: Run[Any]) -> Iterator[tuple[str, int]]:
         yield target, seed
 
 
-def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
+def measure(
+    run: Run[WorldSetting], target: str, seed: int, mixing: bool
+) -> Iterator[Row]:
     """Train heads on all domains but one, score every epoch, and test on that one.
 
     Worlds: "PACS", photographs, paintings, cartoons and sketches, as EfficientNet-Lite0
@@ -141,11 +156,21 @@ def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
 
     A seed draws the samples, the weights and the order. PA thesis, sections 3.6.3 and
     5.3; Li et al., ICCV 2017. Chapter 17.
+
+    The study ``photographs_mixing`` trains heads by LISA with mixup, for several
+    probabilities ``across`` of mixing across domains within the classes (else across
+    classes within the domains; the thesis's p is that of the latter), and has the
+    scores of each epoch alone. Its rows of ``across`` one half are those of "LISA"
+    here. PA thesis, sections 3.5 and 4.3. The book's audit of domain shift.
     """
     setting = run.setting
     domains = world_domains(setting.world)
     if target:
-        yield from left_out(setting, domains, domains, target, seed)
+        for row in left_out(setting, domains, domains, target, seed):
+            if not mixing:
+                yield row
+            elif row["what"] == "epoch":
+                yield {"across" if k == "learner" else k: row[k] for k in _MIXED}
         return
     world = {"world": setting.world}
     for name, samples in domains.items():

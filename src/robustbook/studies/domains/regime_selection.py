@@ -67,7 +67,7 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     ``lr``, ``training_seed`` (also of all pictures) and ``epoch``: ``loss``; for each
     validation pair NAME, and for the pair "tests" of test environments 0 and 1,
     ``NAME/accuracy`` and so on, as the function ``criteria`` defines them; ``test/0``
-    to ``test/5``; ``seconds`` of processors for the training.
+    to ``test/5``.
 
     PA thesis, Experiments 6 and 7, Tables 5.3, 5.4 and B.3; PA paper, Table 1. The
     book's audit of domain shift.

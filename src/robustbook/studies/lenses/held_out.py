@@ -10,23 +10,18 @@ from typing import Final
 from torch import Tensor, nn
 
 from robustbook.attacks import apgd
-from robustbook.average_case import monte_carlo
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import logits_of
-from robustbook.studies._statistics import mean_row
 from robustbook.studies.margins.columns import exact_share
 from robustbook.studies.run import Row, Run, Setting, decimals
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutSetting(Setting):
-    """Networks, the larger sample beside the usual one, noise, and attacks."""
+    """Networks, the larger sample beside the usual one, and attacks."""
 
-    #: The split of other images, and how many of them meet noise.
+    #: The split of other images.
     other: str
-    noisy: int
-    sigmas: tuple[float, ...]
-    draws: int
     #: Networks that are attacked, each on this number of the usual images.
     attacked: dict[str, int] = field(default_factory=dict)
     eps: float
@@ -38,9 +33,8 @@ STRIDED: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2")
 SETTINGS: Final = {
     "quick": (
         HeldOutSetting(
-            dataset="digits", other="train", models=("digits-cnn-adv-s0",), noisy=50,
-            sigmas=(0.1,), draws=20, attacked={"digits-cnn-adv-s0": 60}, eps=0.1,
-            steps=8,
+            dataset="digits", other="train", models=("digits-cnn-adv-s0",),
+            attacked={"digits-cnn-adv-s0": 60}, eps=0.1, steps=8,
         ),
     ),
     "full": (
@@ -50,7 +44,6 @@ SETTINGS: Final = {
                 *(f"cifar10-strided{kind}-s{k}" for kind in STRIDED for k in (0, 1)),
                 "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
             ),
-            noisy=1000, sigmas=(0.05, 0.1), draws=10,
             attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 200},
             eps=8 / 255, steps=100,
         ),
@@ -63,12 +56,11 @@ def measure(run: Run[HeldOutSetting], model: str) -> Iterator[Row]:
 
     ``what="accuracy"``: the ``accuracy`` on the ``images`` of a ``split``, with its
     exact 95 % interval. ``what="difference"``: the usual sample minus the other one, in
-    ``difference``. ``what="survival"``: the probability that an answer survives noise
-    of ``sigma``, mean over images of the other sample. ``what="attack"``: the share of
-    the first ``images`` of the usual sample that stays right under two attacks, one
-    after the other, APGD on the cross-entropy and targeted APGD, with ``steps`` steps
-    and with half of them. That is AutoAttack without FAB and Square, which hardly ever
-    add to these two on such networks.
+    ``difference``. ``what="attack"``: the share of the first ``images`` of the usual
+    sample that stays right under two attacks, one after the other, APGD on the
+    cross-entropy and targeted APGD, with ``steps`` steps and with half of them. That
+    is AutoAttack without FAB and Square, which hardly ever add to these two on such
+    networks.
     """
     setting, network = run.setting, run.model(model)
     keys = {"dataset": setting.dataset, "model": model}
@@ -88,13 +80,6 @@ def measure(run: Run[HeldOutSetting], model: str) -> Iterator[Row]:
         "difference_low": decimals(gap - 1.96 * error),
         "difference_high": decimals(gap + 1.96 * error),
     }  # fmt: skip
-    images = samples[setting.other].images[: setting.noisy]
-    kept = monte_carlo(
-        network, images, setting.sigmas, samples=setting.draws, seed=run.seed
-    )
-    for sigma, values in zip(setting.sigmas, kept.probability, strict=True):
-        share = mean_row("survival", values.cpu())
-        yield {"what": "survival", **keys, "sigma": sigma, **share}
     if model in setting.attacked:
         data = run.data.subset(range(setting.attacked[model]))
         for steps in (setting.steps // 2, setting.steps):

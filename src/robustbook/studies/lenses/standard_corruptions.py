@@ -27,10 +27,6 @@ class CorruptionSetting(Setting):
 
     baseline: Mapping[str, float] | None = None
 
-    def checkpoints(self) -> list[str]:
-        """Those that this project or others publish; packages have their own sums."""
-        return [name for name in self.models if not name.startswith("imagenet:")]
-
 
 _PENALTIES: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2", "-grad1e-1", "-grad1")
 _DIGITS: Final = (
@@ -96,8 +92,8 @@ def summary(run: Run[CorruptionSetting]) -> Iterator[Row]:
 
     ``what="network"``: for each ``network`` its ``clean`` error, the ``mce`` by
     :func:`robustbook.corruptions.mean_corruption_error` (to the baseline where there is
-    one), the relative mCE, ``relative``, and the mean error in each family of
-    corruptions. Their 95 % intervals are those of a bootstrap over the images.
+    one), and the mean error in each family of corruptions. Their 95 % intervals are
+    those of a bootstrap over the images.
     """
     setting, count = run.setting, len(run.data)
     generator = np.random.default_rng([run.seed, 0])
@@ -110,12 +106,8 @@ def summary(run: Run[CorruptionSetting]) -> Iterator[Row]:
         errors = {kind: float(wrong.mean()) for kind, wrong in each.items()}
         base = setting.baseline or {}
         mce = np.mean([each[k] / base.get(k, 1.0) for k in CORRUPTIONS], axis=0)
-        excess = [
-            (each[k] - clean) / (base[k] - base[_CLEAN] if base else 1.0)
-            for k in CORRUPTIONS
-        ]
         of_all: dict[str, Values] = {
-            "clean": clean, "mce": mce, "relative": np.mean(excess, axis=0),
+            "clean": clean, "mce": mce,
             **{f: np.mean([each[k] for k in ks], axis=0) for f, ks in FAMILIES.items()},
         }  # fmt: skip
         published = mean_corruption_error(errors, baseline=setting.baseline)

@@ -58,10 +58,6 @@ class DefendedSetting(MarginSetting):
         """Indices of the networks that a method's trainings start from, by seed."""
         return self.starts.get(method, (0, 1))
 
-    def checkpoints(self) -> list[str]:
-        """Those that are stored: others are trained by a recipe."""
-        return [name for name in self.models if ":" not in name]
-
 
 def _methods(eps: float, steps: int) -> dict[str, Method]:
     return {
