@@ -43,10 +43,6 @@ class WorldSetting(Setting):
     #: Steps of each run of an attack.
     steps: int = 40
 
-    def checkpoints(self) -> list[str]:
-        """Those that this project or others publish; packages have their own sums."""
-        return [name for name in self.models if not name.startswith("imagenet:")]
-
     def halves(self, seed: int) -> tuple[Dataset, Dataset]:
         """Draw the images that calibrate, and others that judge."""
         data = load_dataset(self.dataset, self.split)
