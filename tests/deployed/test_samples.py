@@ -1,6 +1,7 @@
 """Files and messages of a folder: the draw, and what is wrong with a folder."""
 
 import gettext
+import py_compile
 import struct
 
 import pytest
@@ -43,6 +44,13 @@ def test_the_draw_depends_on_the_seed_and_on_files_of_the_type_alone(folder):
     assert first.contents[:6] == draw(folder, per_type=20).contents[:6]
     (folder / "other.css").write_text("p { margin: 0 }")
     assert first == draw(folder, per_type=6)
+
+
+def test_an_import_meanwhile_changes_no_draw(folder):
+    first = draw(folder, sizes=(10, 999))
+    for source in sorted(folder.rglob("*.py")):
+        py_compile.compile(str(source), f"{source}c")
+    assert draw(folder, sizes=(10, 999)) == first
 
 
 def test_several_folders_and_links(folder, tmp_path_factory):

@@ -12,7 +12,8 @@ from typing import Any, Final
 from robustbook._checks.arguments import check_count
 
 #: By extension, the type that a file has, in Magika's words. Extensions that several
-#: types share, such as .h, are left out.
+#: types share, such as .h, are left out, and so is .pyc: which files are compiled
+#: depends on what was imported before.
 FILE_TYPES: Final[Mapping[str, str]] = {
     "c": "c",
     "cpp": "cpp",
@@ -29,7 +30,6 @@ FILE_TYPES: Final[Mapping[str, str]] = {
     "png": "png",
     "po": "po",
     "py": "python",
-    "pyc": "pythonbytecode",
     "pyi": "python",
     "rst": "rst",
     "scss": "scss",
