@@ -243,6 +243,7 @@ def _cell(value: Any, digits: int) -> str:
         text = text.replace("inf", "∞")
     else:
         text = "" if value is None else " ".join(str(value).split())
+        text = text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
         text = re.sub(r"(?<!\\)\|", r"\|", text)
     return _signed(text)
 

@@ -12,6 +12,16 @@ from robustbook.studies.families import design_of, over_families
 
 #: Options that the images decide.
 _IMAGE = {"channels", "size"}
+#: Networks of each design in Chapter 25.
+SIZES = {
+    "cnn_a": 6,
+    "resnet2b": 2,
+    "conv_small": 1,
+    "marabou": 1,
+    "a": 1,
+    "b": 1,
+    "c": 1,
+}
 
 
 def mean_of(values):
@@ -53,6 +63,24 @@ def test_copies_of_one_network_do_not_narrow_the_interval():
         for v in (values, more)
     ]
     assert widths[1] > widths[0] / 2
+
+
+@pytest.mark.parametrize("own", [0.3, 1.0])
+def test_where_one_design_has_half_of_the_networks_it_holds_a_mean_in_ninety_of_100(
+    own,
+):
+    """As Chapter 25 says. Designs differ by one, the networks of a design by `own`."""
+    names = [f"cifar10-{d}{i}" for d, n in SIZES.items() for i in range(n)]
+    designs = [design_of(name) for name in names]
+    rng, held = np.random.default_rng(0), []
+    for _ in range(2000):
+        effects = {design: rng.normal() for design in sorted(set(designs))}
+        values = dict(zip(names, own * rng.normal(size=len(names)), strict=True))
+        for name, design in zip(names, designs, strict=True):
+            values[name] += effects[design]
+        _, low, high = over_families(mean_of(values), names)
+        held.append(low <= 0 <= high)
+    assert 0.87 < np.mean(held) < 0.94
 
 
 def test_one_design_has_no_interval():

@@ -9,7 +9,7 @@ import numpy as np
 from robustbook._checks.arguments import ArrayLike, as_real
 
 #: Errors of AlexNet on ImageNet-C, means over five severities, and on clean pictures,
-#: as D. Hendrycks and T. Dietterich publish them.
+#: as published by Hendrycks and Dietterich.
 ALEXNET: Final[Mapping[str, float]] = MappingProxyType(
     {
         "clean": 0.435,

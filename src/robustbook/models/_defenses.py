@@ -28,7 +28,7 @@ def _with_gradient_of(value: Tensor, other: Tensor, *, scale: float = 1.0) -> Te
 def jpeg_compress(
     images: Tensor, *, quality: int = 50, straight_through: bool = True
 ) -> Tensor:
-    """Compress images with JPEG and decompress them again (N. Das et al., 2017).
+    """Compress images with JPEG and decompress them again (Das et al., 2017).
 
     Parameters
     ----------
