@@ -21,9 +21,12 @@ with extra("attacks"):
 
 #: Images of each network.
 IMAGES: Final = {"quick": 20, "full": 1000}
+_MODELS: Final = {
+    "quick": ("digits-linear-s0",),
+    "full": ("cifar10-cnn_a_adv4", "cifar10-conv_small_pgd"),
+}
 SETTINGS: Final = {
-    "quick": (ALL["quick"][0].only("digits-linear-s0"),),
-    "full": ALL["full"][:1],
+    profile: (ALL[profile][0].only(*names),) for profile, names in _MODELS.items()
 }
 
 
