@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from robustbook.agreement import pair_by_label, posterior_agreement
+from robustbook.corruptions import corrupt
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import logits_of
-from robustbook.studies._mild_shifts import rotated
 from robustbook.studies.pairing import METHODS, PLAIN, SETTINGS
 from robustbook.studies.run import small_network
 from robustbook.training import (
@@ -64,14 +64,14 @@ def test_rows_under_noise_are_those_of_a_training_by_hand(pairing):
         model,
         (held.images, noisy(held.images, 1000), held.labels),
         (test.images, noisy(test.images, 2000), test.labels),
-        (test.images, rotated(test.images, 15.0), test.labels),
+        (test.images, corrupt(test.images, "elastic_transform", seed=SEED), test.labels),
     )
     assert by_hand == pytest.approx({k: row[k] for k in by_hand}, abs=1e-3)
 
 
 def test_rows_of_heads_are_those_of_a_training_by_hand(pairing_heads):
     data, draws = load_dataset("digits", "train"), torch.Generator().manual_seed(SEED)
-    kinds = data.images, 1 - data.images, rotated(data.images, 15.0)
+    kinds = data.images, 1 - data.images, data.images.mT
     parts = []
     for images in kinds:
         order = torch.randperm(len(data), generator=draws)

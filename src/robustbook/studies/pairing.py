@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from robustbook.agreement import pair_by_label, posterior_agreement
+from robustbook.corruptions import corrupt
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of, pacs_features
 from robustbook.scores import accuracy
-from robustbook.studies._mild_shifts import blurred, rotated
 from robustbook.studies.run import Row, Run, Setting, small_network
 from robustbook.training import (
     AttackedView,
@@ -163,13 +163,13 @@ def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
 
     view: Any = shift
     model = small_network(64, 10, hidden=64, seed=seed)
-    unseen: Any = partial(rotated, degrees=15.0)
+    unseen: Any = partial(corrupt, kind="elastic_transform", seed=seed)
     if setting.view == "attack":
         view, unseen = AttackedView(eps=setting.size, steps=5), noisy
     elif setting.view == "photographs":
         options = {"width": 8, "norm": "group"}
         model = build_model("strided-cnn", seed=seed, options=options)
-        unseen = partial(blurred, width=0.6)
+        unseen = partial(corrupt, kind="defocus_blur")
     split = "test1000" if "cifar" in setting.dataset else "test"
     train, test = (_loaded(setting.dataset, part) for part in ("train", split))
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
@@ -226,8 +226,7 @@ def _feature_domains(name: str) -> tuple[Dataset, ...]:
             Dataset(x[:, :, None, None], y, name, "features", 7) for x, y in seen
         )
     data = load_dataset(name, "train")
-    turned = rotated(data.images, 15.0)
-    images = data.images, 1 - data.images, turned
+    images = data.images, 1 - data.images, data.images.mT
     return tuple(
         Dataset(x.flatten(1)[:, :, None, None], data.labels, name, "features", 10)
         for x in images

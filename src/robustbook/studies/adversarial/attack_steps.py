@@ -22,7 +22,7 @@ KINDS: Final = ("fmn", "fab", "apgd-ce", "apgd-dlr")
 def _settings(
     profile: str, images: int, *closer: tuple[str, int, str, int, int | None]
 ) -> tuple[AttackSetting, ...]:
-    (setting,) = ALL[profile]
+    setting = replace(ALL[profile][0], longer={})
     return replace(setting, samples=images), *(
         replace(setting, models={model: times}, steps={kind: steps}, samples=count)
         for model, times, kind, steps, count in closer
@@ -60,10 +60,11 @@ SETTINGS: Final = {
 def measure(
     run: Run[AttackSetting], model: str, attack: Attack, longer: Attack
 ) -> Iterator[Row]:
-    """Attack images as in other studies, and with three times as many steps.
+    """Attack images with the steps that most networks get, and with three times as many.
 
     Networks that get fewer steps than others elsewhere get no fewer here. What the
-    first images do not settle is attacked further, or on more of them.
+    first images do not settle is attacked further, or on more of them; the other
+    studies take these steps (``longer`` of their settings).
 
     One row for each model, attack ("apgd-ce" and "apgd-dlr" at the bound in focus,
     "fmn" and "fab" without one) and setting, all of ``samples`` images attacked by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from robustbook.studies.run import Setting
@@ -24,10 +24,13 @@ class AttackSetting(Setting):
     #: Attacks, and their steps; numbers of PGD steps whose effect is compared.
     steps: dict[str, int]
     many: tuple[int, ...]
+    #: Steps of the attacks that settle on a network only after more of them.
+    longer: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def steps_on(self, model: str, kind: str) -> int:
         """Steps of an attack on one of the networks."""
-        return max(1, self.steps[kind] // self.models[model])
+        fewer = max(1, self.steps[kind] // self.models[model])
+        return self.longer.get(model, {}).get(kind, fewer)
 
 
 SETTINGS: Final = {
@@ -61,6 +64,10 @@ SETTINGS: Final = {
                 "apgd-dlr": 100, "fab": 40,
             },
             many=(1, 2, 5, 10, 20, 50, 200, 1000),
+            longer={
+                "cifar10-resnet20": {"fmn": 200},
+                "cifar10-marabou_large+jpeg-rs": {"fmn": 1000, "fab": 100},
+            },
         ),
     ),
     "mnist": (
