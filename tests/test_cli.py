@@ -381,8 +381,8 @@ def test_a_comparison_is_that_of_paired_contributions(compare):
     first, second = got["models"]
     (difference,) = got["differences"]
     assert (first["clean"], second["shifted"]) == ("clean.npy", "shifted_b.npy")
-    assert (first["pa"], second["pa"]) == (exact.a.pa, exact.b.pa)
-    assert difference["pa"]["value"] == exact.difference
+    assert (first["pa"], second["pa"]) == (exact.first.pa, exact.second.pa)
+    assert difference["pa"]["value"] == exact.value
     assert difference["pa"]["standard_error"] == exact.standard_error
     assert difference["pa"]["interval"] == list(exact.interval)
     predicted = [*(one.argmax(1) for one in logits), np.load("labels.npy")]

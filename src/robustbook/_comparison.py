@@ -37,7 +37,7 @@ def compare_models(
 ) -> Comparison:
     """Compare two models, each on clean and shifted logits (N, K)."""
     paired = compare_agreement(*a, *b, prior=prior, tol=tol)
-    scores = [{"pa": paired.a.pa}, {"pa": paired.b.pa}]
+    scores = [{"pa": paired.first.pa}, {"pa": paired.second.pa}]
     differences: dict[str, Estimate] = {"pa": paired}
     hits = _hits(*a, labels), _hits(*b, labels)
     for name in hits[0]:
@@ -51,7 +51,7 @@ def compare_models(
         for of_model, estimate in zip(scores, estimates, strict=True):
             of_model["paired_accuracy"] = estimate.value
         differences["paired_accuracy"] = paired_accuracy
-    return Comparison((paired.a, paired.b), scores, differences)
+    return Comparison((paired.first, paired.second), scores, differences)
 
 
 def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:

@@ -1,8 +1,11 @@
 """Estimates with intervals: the record, the quantiles, and Wilson's interval."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,25 @@ class Estimate:
     value: float
     standard_error: float
     interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Difference(Estimate, Generic[T]):
+    """The score of a first model minus that of a second, on the same pairs.
+
+    Attributes
+    ----------
+    value, standard_error, interval
+        Of the difference; variation that the models share cancels.
+    level : float
+        Coverage of the interval.
+    first, second
+        The results for the two models.
+    """
+
+    level: float
+    first: T = field(repr=False)
+    second: T = field(repr=False)
 
 
 def normal_quantile(level: float) -> float:

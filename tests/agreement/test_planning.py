@@ -30,7 +30,7 @@ def test_the_planned_number_of_pairs_finds_the_difference_in_four_of_five_studie
     clean, mild, strong = two_models(40_000, 0)
     pilot = compare_agreement(clean, mild, clean, strong)
     deviation = pilot.standard_error * math.sqrt(len(clean))
-    needed = pairs_needed(pilot.difference, deviation)
+    needed = pairs_needed(pilot.value, deviation)
     found = 0
     for seed in range(400):
         clean, mild, strong = two_models(needed, 1 + seed)

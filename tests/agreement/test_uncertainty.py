@@ -55,15 +55,15 @@ def test_comparison_is_paired():
     generator = torch.Generator().manual_seed(4)
     strong = mild + 1.5 * torch.randn(500, 5, generator=generator)
     result = compare_agreement(clean, mild, clean, strong)
-    assert result.difference == pytest.approx(result.a.pa - result.b.pa)
-    assert result.interval[0] < result.difference < result.interval[1]
+    assert result.value == pytest.approx(result.first.pa - result.second.pa)
+    assert result.interval[0] < result.value < result.interval[1]
     assert result.interval[0] > 0
-    unpaired = math.hypot(result.a.standard_error, result.b.standard_error)
+    unpaired = math.hypot(result.first.standard_error, result.second.standard_error)
     assert result.standard_error < unpaired
     wider = compare_agreement(clean, mild, clean, strong, level=0.99)
     assert wider.interval[0] < result.interval[0]
     itself = compare_agreement(clean, mild, clean, mild)
-    assert itself.difference == 0.0
+    assert itself.value == 0.0
     # Equal in all pairs, but not for sure in those that were not drawn.
     assert -itself.interval[0] == itself.interval[1] > 0
     # A single pair has no standard error.

@@ -143,7 +143,7 @@ def test_differences_are_paired_as_the_package_pairs(paired_differences):
         pairs += [found.logits, mixed]
     expected = compare_agreement(*pairs)
     row = paired_differences.row(eps=eps, ratio=ratio, first=NOISY, second=DEFENDED)
-    assert row["pa"] == pytest.approx(expected.difference, abs=4e-9)
+    assert row["pa"] == pytest.approx(expected.value, abs=4e-9)
     assert row["pa_se"] == pytest.approx(expected.standard_error, rel=1e-4)
 
 

@@ -64,7 +64,11 @@ def test_rows_under_noise_are_those_of_a_training_by_hand(pairing):
         model,
         (held.images, noisy(held.images, 1000), held.labels),
         (test.images, noisy(test.images, 2000), test.labels),
-        (test.images, corrupt(test.images, "elastic_transform", seed=SEED), test.labels),
+        (
+            test.images,
+            corrupt(test.images, "elastic_transform", seed=SEED),
+            test.labels,
+        ),
     )
     assert by_hand == pytest.approx({k: row[k] for k in by_hand}, abs=1e-3)
 

@@ -16,7 +16,8 @@ from robustbook._checks.arguments import (
     check_positive,
     check_prior,
 )
-from robustbook.agreement._result import Agreement, AgreementComparison
+from robustbook._intervals import Difference
+from robustbook.agreement._result import Agreement
 from robustbook.agreement._uncertainty import (
     errors_of_agreement,
     hard_agreement,
@@ -149,7 +150,7 @@ def compare_agreement(
     level: float = 0.95,
     prior: Any = None,
     tol: float = 1e-9,
-) -> AgreementComparison:
+) -> Difference[Agreement]:
     """Compare the posterior agreement of two models on the same pairs.
 
     Source: Chapter 7 (envelope theorem); not in the papers.
@@ -165,15 +166,16 @@ def compare_agreement(
 
     Returns
     -------
-    AgreementComparison
-        ``difference`` = PA(A) - PA(B) in nats, with a paired standard error and
-        interval: the samples that are hard for both cancel.
+    Difference of Agreement
+        ``value`` = PA(A) - PA(B) in nats, with a paired standard error and an
+        ``interval``, in which the samples that are hard for both cancel; and the
+        measurements of A and B, ``first`` and ``second``.
 
     Examples
     --------
     >>> clean = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
     >>> worse = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
-    >>> compare_agreement(clean, clean, clean, worse).difference > 0
+    >>> compare_agreement(clean, clean, clean, worse).value > 0
     True
     """
     pair_a = check_logit_pair(logits_a, shifted_a, names=("logits_a", "shifted_a"))
@@ -187,7 +189,7 @@ def compare_agreement(
     )
     error = standard_error_of_mean(a.per_sample - b.per_sample)
     low, high = interval_of_difference(a, b, coverage)
-    return AgreementComparison(a.pa - b.pa, error, (low, high), coverage, a, b)
+    return Difference(a.pa - b.pa, error, (low, high), coverage, a, b)
 
 
 @dataclass(frozen=True, eq=False)

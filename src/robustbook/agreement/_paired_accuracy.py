@@ -14,7 +14,13 @@ from robustbook._checks.arguments import (
     check_logit_pair,
     check_paired,
 )
-from robustbook._intervals import Estimate, normal_quantile, student_quantile, wilson
+from robustbook._intervals import (
+    Difference,
+    Estimate,
+    normal_quantile,
+    student_quantile,
+    wilson,
+)
 from robustbook.agreement._calibration import (
     Calibration,
     calibrate_beta,
@@ -63,23 +69,6 @@ class PairedAccuracy(Estimate):
     per_sample: Tensor = field(repr=False)
     slope: float = field(repr=False)
     by_class: Tensor | None = field(repr=False)
-
-
-@dataclass(frozen=True)
-class PairedAccuracyDifference(Estimate):
-    """Estimated accuracy of a first model minus that of a second, on the same pairs.
-
-    Attributes
-    ----------
-    value, standard_error, interval, level
-        As :class:`PairedAccuracy` has them.
-    first, second : PairedAccuracy
-        The estimates for the two models.
-    """
-
-    level: float
-    first: PairedAccuracy = field(repr=False)
-    second: PairedAccuracy = field(repr=False)
 
 
 def paired_accuracy(
@@ -286,7 +275,7 @@ def compare_paired_accuracy(
     calibrated_on: tuple[Any, Any, Any],
     level: float = 0.95,
     probabilities: bool = False,
-) -> PairedAccuracyDifference:
+) -> Difference[PairedAccuracy]:
     """Difference of the estimated accuracies of two models on the same pairs.
 
     Variation that the models share, in pairs and calibration samples, cancels.
@@ -303,8 +292,9 @@ def compare_paired_accuracy(
 
     Returns
     -------
-    PairedAccuracyDifference
-        A minus B: ``value``, its ``interval`` and more.
+    Difference of PairedAccuracy
+        A minus B: ``value``, its ``interval`` and more, and the estimates for A and B,
+        ``first`` and ``second``.
 
     Notes
     -----
@@ -353,7 +343,7 @@ def compare_paired_accuracy(
         lambda x, y: min(common, x * y),
     )
     squares = first.standard_error**2 + second.standard_error**2 - 2 * shared
-    return PairedAccuracyDifference(
+    return Difference(
         value=first.value - second.value,
         standard_error=math.sqrt(max(squares, 0.0)),
         interval=(max(-1.0, low), min(1.0, high)),

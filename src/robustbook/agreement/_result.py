@@ -11,7 +11,6 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_level
 from robustbook._checks.extras import extra
-from robustbook._intervals import Estimate
 from robustbook.agreement._uncertainty import (
     hard_agreement,
     interval_of_two_views,
@@ -237,31 +236,6 @@ class Agreement:
             *("num_samples", "num_classes", "evaluations"),
         )
         return DataFrame([{name: getattr(self, name) for name in names}])
-
-
-@dataclass(frozen=True, eq=False)
-class AgreementComparison(Estimate):
-    """Difference in posterior agreement of two models on the same pairs.
-
-    Attributes
-    ----------
-    value, standard_error : float
-        ``a.pa - b.pa``, in nats per sample, also called `difference`, and its error
-        from the paired contributions.
-    interval, level : (float, float), float
-        Confidence interval, :func:`interval_of_difference`, and its coverage.
-    a, b : Agreement
-        The two measurements.
-    """
-
-    level: float
-    a: Agreement
-    b: Agreement
-
-    @property
-    def difference(self) -> float:
-        """Another name of `value`."""
-        return self.value
 
 
 def check_same_pairs(result: Agreement, num_samples: int, num_classes: int) -> None:

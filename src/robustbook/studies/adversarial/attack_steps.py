@@ -60,7 +60,7 @@ SETTINGS: Final = {
 def measure(
     run: Run[AttackSetting], model: str, attack: Attack, longer: Attack
 ) -> Iterator[Row]:
-    """Attack images with the steps that most networks get, and with three times as many.
+    """Attack images with as many steps as most networks get, and with more.
 
     Networks that get fewer steps than others elsewhere get no fewer here. What the
     first images do not settle is attacked further, or on more of them; the other
@@ -87,11 +87,11 @@ def measure(
         **attack.keys,
         "more": longer.steps,
         "samples": len(robust),
-        "pa": fall.a.pa,
-        "pa_se": fall.a.standard_error,
-        "pa_more": fall.b.pa,
-        "pa_more_se": fall.b.standard_error,
-        "pa_fall": fall.difference,
+        "pa": fall.first.pa,
+        "pa_se": fall.first.standard_error,
+        "pa_more": fall.second.pa,
+        "pa_more_se": fall.second.standard_error,
+        "pa_fall": fall.value,
         "pa_fall_se": fall.standard_error,
         **mean_row("robust", robust),
         **mean_row("robust_fall", robust - left),

@@ -119,7 +119,7 @@ def summary(run: Run[LargeSetting]) -> Iterator[Row]:
             "steps": few[2],
             "more": many[2],
             "samples": len(clean),
-            "pa_fall": fall.difference,
+            "pa_fall": fall.value,
             "pa_fall_se": fall.standard_error,
         }
 
