@@ -15,7 +15,6 @@ from torch import Tensor
 from robustbook import discrepancies
 from robustbook.agreement import (
     Agreement,
-    decompose_agreement,
     gibbs_posterior,
     posterior_agreement,
     shift_by_ratio,
@@ -144,15 +143,39 @@ def _masks(pair: AttackedLogits) -> tuple[Tensor, Tensor]:
 
 
 def _groups(pair: AttackedLogits, result: Agreement) -> Row:
-    """Exact contributions to PA, and the thesis's approximation."""
-    parts = decompose_agreement(result, pair.logits, pair.shifted_logits, pair.labels)
+    """Sizes of four groups, their exact contributions to PA, and the approximation.
+
+    The thesis's approximation (section 4.2, Theorem B.1.1) puts the average missing
+    confidence of a group into one logarithm, and leaves out the last group. Its terms
+    are sums on the scale N (pa - log K); as shares of PA each has (count / N) log K
+    added.
+    """
+    kept, correct = _masks(pair)
+    before, after = (
+        gibbs_posterior(logits, result.beta).amax(1)
+        for logits in (pair.logits, pair.shifted_logits)
+    )
+    of_kept = 1.0 - 2.0 * (1.0 - before)
     row: Row = {}
-    for name in ("kept_correct", "kept_wrong", "changed_correct", "changed_wrong"):
-        group = getattr(parts, name)
-        row[f"count_{name}"] = group.count
-        row[f"contribution_{name}"] = group.contribution
-        row[f"approximation_{name}"] = _or_none(group.approximation)
+    for name, members, overlap in (
+        ("kept_correct", kept & correct, of_kept),
+        ("kept_wrong", kept & ~correct, of_kept),
+        ("changed_correct", ~kept & correct, 1.0 - after),
+        ("changed_wrong", ~kept & ~correct, None),
+    ):
+        count = row[f"count_{name}"] = int(members.sum())
+        exact = float(result.per_sample[members].sum()) / result.num_samples
+        row[f"contribution_{name}"] = exact
+        row[f"approximation_{name}"] = None
+        if overlap is not None:
+            confidence = math.log(result.num_classes) + _log_mean(overlap[members])
+            share = count / result.num_samples
+            row[f"approximation_{name}"] = _or_none(share * confidence)
     return row
+
+
+def _log_mean(values: Tensor) -> float:
+    return float(values.mean().log()) if len(values) else 0.0
 
 
 def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
