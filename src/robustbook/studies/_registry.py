@@ -29,8 +29,7 @@ _ALL: Final = (
         {"kinds": ("pgd", "fmn")}, ("quick", "mnist"),
     ),
     Study(
-        "mnist_rank_stability", "adversarial.rank_stability",
-        {"bootstraps": 50}, ("quick", "mnist"),
+        "mnist_rank_stability", "adversarial.rank_stability", {}, ("quick", "mnist")
     ),
     *_in("domains.", "domain_bias", "domain_learners", "domain_selection"),
     Study(

@@ -80,7 +80,7 @@ SETTINGS: Final = {
 
 def parts(run: Run[ChoosingSetting]) -> Iterator[tuple[int, str]]:
     """Seeds of the problems, with each task."""
-    return product(range(run.seed, run.seed + run.setting.problems), run.setting.tasks)
+    return product(run.seeds(run.setting.problems), run.setting.tasks)
 
 
 def measure(run: Run[ChoosingSetting], seed: int, task: str) -> list[Row]:

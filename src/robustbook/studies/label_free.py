@@ -294,7 +294,7 @@ def _trainings(run: Run[Any], setting: ChoiceSetting) -> list[Row]:
     found: list[Row] = []
     sizes: tuple[Any, ...]
     name = "trainings to choose among"
-    for seed in run.progress(range(run.seed, run.seed + setting.seeds)):
+    for seed in run.progress(run.seeds(setting.seeds)):
         if setting.world in _COLLECTIONS:
             load, targets = _COLLECTIONS[setting.world]
             for target in targets:

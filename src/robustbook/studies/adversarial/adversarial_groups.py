@@ -33,8 +33,8 @@ from robustbook.studies._statistics import (
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
-    attacked,
-    attacks_on,
+    attack_model,
+    list_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Row, Run, with_keys
@@ -52,11 +52,9 @@ FEATURE: Final = ("centroid_distance", "frechet_distance")
 
 def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
     """Each network with PGD at every bound, and with the attacks in focus."""
-    setting = run.setting
-    for model in setting.models:
-        for attack in attacks_on(setting, model):
-            if attack.kind in ("pgd", "fmn") or _in_focus(attack, setting):
-                yield model, attack
+    for model, attack in list_attacks(run, ("pgd", "fmn", "apgd-dlr")):
+        if attack.kind in ("pgd", "fmn") or _in_focus(attack, run.setting):
+            yield model, attack
 
 
 def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row]:
@@ -77,7 +75,7 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
     focus; ``p`` is its exact two-sided level if the ranking had nothing to do with PA.
     """
     keys = {"dataset": run.data.name, "model": model, **attack.keys}
-    pair = attacked(run, model, attack)
+    pair = attack_model(run, model, attack)
     row = _of_attack(pair, _draws(run))
     yield {"table": "summary", **keys, **row}
     if not _in_focus(attack, run.setting):
@@ -94,7 +92,7 @@ def summary(run: Run[AttackSetting]) -> Iterator[Row]:
     for model, attack in parts(run):
         if _in_focus(attack, run.setting):
             row, *_ = run.measured(measure, model, attack)
-            arguments = attacked(run, model, attack), row, _draws(run)
+            arguments = attack_model(run, model, attack), row, _draws(run)
             values = run.arrays("resampled measures", _resampled, *arguments)
             by_attack.setdefault((attack.kind, attack.eps), []).append(values)
     for (kind, eps), networks in by_attack.items():
