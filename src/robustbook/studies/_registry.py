@@ -72,9 +72,9 @@ _ALL: Final = (
         "margin_consistency", "margin_convergence", "margin_pseudo",
     ),
     Study("margin_samples", "margins.margin_consistency", {"samples": True}),
-    *_in(
-        "lenses.", "held_out", "held_out_measures", "standard_corruptions",
-        "three_lenses",
+    *_in("lenses.", "held_out", "standard_corruptions", "three_lenses"),
+    Study(
+        "held_out_measures", "lenses.held_out", {}, ("quick measures", "full measures")
     ),
     *_in("", "people", "pairing"),
     Study("pairing_heads", "pairing", {}, ("quick heads", "full heads")),
