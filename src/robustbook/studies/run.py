@@ -234,16 +234,12 @@ class Run(Generic[S]):
         data: Dataset,
         *args: Any,
         size: int,
-        network: str | nn.Module,
+        **depends: Any,
     ) -> Arrays:
         """Keep :meth:`arrays` of so many images at a time, and join them."""
-        blocks = [
-            self.arrays(
-                part, compute, data.subset(slice(k, k + size)), *args, network=network
-            )
-            for k in range(0, len(data), size)
-        ]
-        return {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
+        parts = (data.subset(slice(k, k + size)) for k in range(0, len(data), size))
+        kept = [self.arrays(part, compute, each, *args, **depends) for each in parts]
+        return {name: np.concatenate([block[name] for block in kept]) for name in kept[0]}
 
     def trained(
         self,

@@ -18,7 +18,12 @@ from robustbook.corruptions import (
 )
 from robustbook.models import logits_of
 from robustbook.studies._networks import CIFAR10, trainings
-from robustbook.studies._statistics import Values, interval_row, middle_95
+from robustbook.studies._statistics import (
+    Values,
+    bootstrap_weights,
+    interval_row,
+    middle_95,
+)
 from robustbook.studies.run import Row, Run, Setting, decimals
 
 
@@ -86,7 +91,7 @@ def summary(run: Run[CorruptionSetting]) -> Iterator[Row]:
     """
     setting, count = run.setting, len(run.data)
     generator = np.random.default_rng([run.seed, 0])
-    draws = generator.multinomial(count, [1 / count] * count, _DRAWS[run.profile])
+    draws = bootstrap_weights(count, _DRAWS[run.profile], generator)
     found = {kind: _wrong_answers(run, kind) for kind in (_CLEAN, *CORRUPTIONS)}
     for network in setting.models:
         # All are linear in the shares of images, so each is a mean over images.
