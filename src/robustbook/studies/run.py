@@ -239,7 +239,9 @@ class Run(Generic[S]):
         """Keep :meth:`arrays` of so many images at a time, and join them."""
         parts = (data.subset(slice(k, k + size)) for k in range(0, len(data), size))
         kept = [self.arrays(part, compute, each, *args, **depends) for each in parts]
-        return {name: np.concatenate([block[name] for block in kept]) for name in kept[0]}
+        return {
+            name: np.concatenate([block[name] for block in kept]) for name in kept[0]
+        }
 
     def trained(
         self,

@@ -97,16 +97,14 @@ class Fit(NamedTuple):
     probability: Tensor
 
     @classmethod
-    def of(cls, parts: Iterable[Linearization], sigma: float, seed: int) -> Fit:
-        """Join the linearizations of all inputs, and integrate."""
+    def of(cls, parts: Iterable[Linearization], sigma: Tensor, seed: int) -> Fit:
+        """Join the linearizations of all inputs, and integrate; `sigma` is (1,)."""
         rows = []
         for part in parts:
             assert part.jacobian is not None
             rows.append((part.margins, part.jacobian, part.gram))
         margins, jacobian, gram = (torch.cat(each) for each in zip(*rows, strict=True))
-        exact = linear_probability(
-            margins, gram, torch.tensor([sigma]).double(), seed=seed, points=_POINTS
-        )
+        exact = linear_probability(margins, gram, sigma, seed=seed, points=_POINTS)
         return cls(margins, jacobian, gram, exact.probability[0])
 
 
@@ -170,7 +168,7 @@ def fitted(
     parts = mmse_linearizations(
         problem, sigma, fits, seed, antithetic=antithetic, keep=True
     )
-    return Fit.of(parts, sigma, seed)
+    return Fit.of(parts, torch.tensor([sigma]).double(), seed)
 
 
 def agreements(

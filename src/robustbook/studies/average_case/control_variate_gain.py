@@ -19,9 +19,9 @@ from robustbook.average_case import (
     monte_carlo,
     taylor,
 )
-from robustbook.average_case.parts import linearize, set_up
+from robustbook.average_case.parts import linearize, mmse_linearizations, set_up
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
-from robustbook.studies.average_case._estimates import Fit, agreements, fitted
+from robustbook.studies.average_case._estimates import Fit, agreements
 from robustbook.studies.run import Row, Run, Setting, decimals, with_keys
 
 #: Noisy inputs of an MMSE fit, as the paper's figures settle on few.
@@ -129,10 +129,13 @@ def _images(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[R
     """Show the same noise to the model and to its linearizations."""
     samples, seed = run.setting.counted, run.seed
     problem = set_up(model, run.data.images, sigma)
-    fits = {
-        "taylor": Fit.of(linearize(problem, keep=True), sigma, seed),
-        "mmse": fitted(problem, sigma, FITS, seed, antithetic=True),
+    parts = {
+        "taylor": linearize(problem, keep=True),
+        "mmse": mmse_linearizations(
+            problem, sigma, FITS, seed, antithetic=True, keep=True
+        ),
     }
+    fits = {kind: Fit.of(each, problem.sigmas, seed) for kind, each in parts.items()}
     lines = [(fit.margins, fit.jacobian) for fit in fits.values()]
     trials = [samples] * len(problem)
     kept, *counts = agreements(problem, sigma, lines, trials, [seed])
