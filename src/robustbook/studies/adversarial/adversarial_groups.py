@@ -166,14 +166,11 @@ def _groups(pair: AttackedLogits, result: Agreement) -> Row:
         row[f"contribution_{name}"] = exact
         row[f"approximation_{name}"] = None
         if overlap is not None:
-            confidence = math.log(result.num_classes) + _log_mean(overlap[members])
+            mean = overlap[members].mean() if count else torch.ones(())
+            confidence = math.log(result.num_classes) + float(mean.log())
             share = count / result.num_samples
             row[f"approximation_{name}"] = _or_none(share * confidence)
     return row
-
-
-def _log_mean(values: Tensor) -> float:
-    return float(values.mean().log()) if len(values) else 0.0
 
 
 def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
