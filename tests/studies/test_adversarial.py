@@ -238,6 +238,27 @@ def test_groups_of_one_model_by_hand(adversarial_groups):
     assert row["mean_entropy_1"] == pytest.approx(float(entropy))
 
 
+def test_the_approximation_of_a_group_is_that_of_the_thesis(adversarial_groups):
+    """Theorem B.1.1: one logarithm of the average missing confidence of a group."""
+    eps = SETTING.focus
+    pair = attacked(NETWORK, eps=eps)
+    row = adversarial_groups.row(table="summary", model=NETWORK, attack="pgd", eps=eps)
+    clean, shifted = pair.logits, pair.shifted_logits
+    same, right = clean.argmax(1) == shifted.argmax(1), clean.argmax(1) == pair.labels
+    missing = [
+        1 - (row["beta"] * side.double()).softmax(1).amax(1)
+        for side in (clean, shifted)
+    ]
+    for name, group, overlap in (
+        ("kept_correct", same & right, 1 - 2 * missing[0]),
+        ("changed_correct", ~same & right, missing[1]),
+    ):
+        confidence = math.log(10) + math.log(float(overlap[group].mean()))
+        expected = float(group.double().mean()) * confidence
+        assert row[f"approximation_{name}"] == pytest.approx(expected)
+        assert row[f"count_{name}"] == int(group.sum()) > 0
+
+
 # --------------------------------------------------------- the smallest perturbations
 
 

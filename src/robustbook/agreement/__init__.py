@@ -22,7 +22,6 @@ from robustbook.agreement._paired_accuracy import (
 from robustbook.agreement._paired_accuracy import as_calibration as as_calibration
 from robustbook.agreement._planning import interval_by_groups, pairs_needed
 from robustbook.agreement._result import Agreement
-from robustbook.agreement._samples import decompose_agreement as decompose_agreement
 from robustbook.agreement._samples import pair_by_label, pair_nearest, pair_optimal
 from robustbook.agreement._samples import shift_by_ratio as shift_by_ratio
 from robustbook.agreement._temperatures import (

@@ -1,8 +1,6 @@
-"""Which samples are paired, which are shifted, and how much groups contribute."""
+"""Which samples are paired, and which are shifted."""
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,6 @@ from robustbook._checks.arguments import (
     check_labels,
     check_logit_pair,
 )
-from robustbook.agreement._result import Agreement, check_same_pairs
-from robustbook.agreement._temperatures import gibbs_posterior
 
 #: Positions in the clean and in the shifted samples.
 _Rows = tuple[np.ndarray, np.ndarray]
@@ -241,107 +237,3 @@ def shift_by_ratio(
             )
         rank = sizes.argsort(stable=True).argsort()
     return torch.where((rank.to(clean.device) < count)[:, None], shifted, clean)
-
-
-@dataclass(frozen=True)
-class ContributionGroup:
-    """Samples that share whether they were classified correctly and kept."""
-
-    count: int
-    #: Their exact share of ``pa``: the sum of their contributions over N (nats).
-    contribution: float
-    #: The same by the average missing confidence, as the thesis has it; NaN for the
-    #: group that it leaves out.
-    approximation: float
-
-
-@dataclass(frozen=True)
-class AgreementDecomposition:
-    """Posterior agreement as a sum over four groups of samples.
-
-    Predictions are kept or changed by the shift; the clean ones are correct or wrong.
-    """
-
-    kept_correct: ContributionGroup
-    kept_wrong: ContributionGroup
-    changed_correct: ContributionGroup
-    changed_wrong: ContributionGroup
-
-    @property
-    def total(self) -> float:
-        """Sum of the exact contributions: ``pa``."""
-        return math.fsum(group.contribution for group in vars(self).values())
-
-
-def decompose_agreement(
-    result: Agreement, logits: Any, shifted_logits: Any, labels: Any
-) -> AgreementDecomposition:
-    """Split posterior agreement over kept and changed, correct and wrong.
-
-    Each group also has the thesis's approximation (section 4.2, Theorem B.1.1), which
-    puts its average missing confidence at the optimal temperature into one logarithm.
-    There the terms are sums on the scale N (pa - log K); as shares of ``pa``, each has
-    (count / N) log K added.
-
-    Parameters
-    ----------
-    result : Agreement
-        From :func:`posterior_agreement` on the same two arrays of logits, with a
-        uniform prior; another result is refused.
-    logits, shifted_logits : Tensor or array, shape (N, K)
-        The logits that were measured.
-    labels : tensor or array, shape (N,)
-        True classes.
-
-    Returns
-    -------
-    AgreementDecomposition
-        Four groups, each with its count, contribution and approximation.
-
-    Examples
-    --------
-    >>> from robustbook.agreement import posterior_agreement
-    >>> clean, shifted = torch.eye(4), torch.eye(4)[[0, 1, 2, 0]]
-    >>> result = posterior_agreement(clean, shifted)
-    >>> parts = decompose_agreement(result, clean, shifted, torch.arange(4))
-    >>> parts.kept_correct.count, parts.changed_correct.count
-    (3, 1)
-    >>> abs(parts.total - result.pa) < 1e-12
-    True
-    """
-    clean, shifted = check_logit_pair(logits, shifted_logits)
-    size, classes = clean.shape
-    check_same_pairs(result, size, classes)
-    true = check_labels("labels", labels, length=size, num_classes=classes)
-    before, after = clean.argmax(1), shifted.argmax(1)
-    kept, correct = before == after, before == true.to(before.device)
-    posterior = gibbs_posterior(clean, result.beta)
-    shifted_posterior = gibbs_posterior(shifted, result.beta)
-    per_sample = (classes * (posterior * shifted_posterior).sum(1)).log()
-    # Contributions below this may have underflowed.
-    pairs = per_sample.clamp(min=-500.0), result.per_sample.clamp(min=-500.0)
-    same = torch.allclose(*pairs, rtol=0.0, atol=1e-4)
-    if result.num_views != 2 or not same:
-        raise ValueError(
-            "logits: expected the two views of the result, measured with a uniform "
-            "prior; these have other contributions at its beta"
-        )
-    # The thesis's approximations of the overlap, by the missing confidence.
-    of_kept = 1.0 - 2.0 * (1.0 - posterior.amax(1))
-    of_changed = 1.0 - shifted_posterior.amax(1)
-    most = math.log(classes)
-
-    def group(members: Tensor, overlap: Tensor | None) -> ContributionGroup:
-        count = int(members.sum())
-        exact = float(result.per_sample[members].sum()) / size
-        if overlap is None:
-            return ContributionGroup(count, exact, math.nan)
-        confidence = most + float(overlap[members].mean().log()) if count else 0.0
-        return ContributionGroup(count, exact, count / size * confidence)
-
-    return AgreementDecomposition(
-        kept_correct=group(kept & correct, of_kept),
-        kept_wrong=group(kept & ~correct, of_kept),
-        changed_correct=group(~kept & correct, of_changed),
-        changed_wrong=group(~kept & ~correct, None),
-    )

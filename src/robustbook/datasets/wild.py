@@ -57,11 +57,6 @@ class WildDataset:
         where, names = f"{self.name!r}, {self.split!r}", ", ".join(self.by_domain())
         return f"WildDataset({where}, {len(self)} photographs, domains {names})"
 
-    @property
-    def groups(self) -> Tensor:
-        """Domain and class in one number: ``domains * number of classes + labels``."""
-        return self.domains * len(self.class_names) + self.labels
-
     def subset(self, index: Any) -> WildDataset:
         """Return the photographs of an index: positions, or a mask, in its order."""
         positions = positions_of(index, len(self)).numpy()

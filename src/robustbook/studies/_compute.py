@@ -44,14 +44,14 @@ from robustbook.studies.run import SEEDS_A_RUN, Row, Run, Setting
 def compute(
     study: Study,
     *,
-    profile: str,
-    seed: int,
-    device: str,
+    profile: str = "full",
+    seed: int = 0,
+    device: str = "auto",
     stamped: bool = False,
     engine: str = "local:1",
     until: float | None = None,
 ) -> Results:
-    """Measure in memory, and record the device and the time."""
+    """As :meth:`Study.compute`, which describes the arguments."""
     if profile not in PROFILES:
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
     seed = check_count("seed", seed, minimum=0)

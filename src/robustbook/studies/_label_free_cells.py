@@ -9,11 +9,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neural_network import MLPClassifier
 from torch import Tensor, nn
 
 from robustbook import label_free
@@ -23,15 +22,10 @@ from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of
 from robustbook.scores import accuracy
 from robustbook.studies._shifted_logits import HALF
+from robustbook.studies.choosing import FAMILIES, perceptron
+from robustbook.studies.domains._training import LEARNERS
 from robustbook.studies.run import Row, significant
-from robustbook.training import ERM, IRM, LISA, Learner, train_domains
-
-LEARNERS: Final[Mapping[str, Learner]] = {"ERM": ERM(), "IRM": IRM(), "LISA": LISA()}
-_FAMILIES: Final[Mapping[str, tuple[Any, ...]]] = {
-    "hidden_layer_sizes": tuple((2**k,) for k in range(1, 9)),
-    "alpha": tuple(10**k for k in np.arange(-3, 3.1, 0.75).tolist()),
-    "learning_rate_init": tuple(10**k for k in np.arange(-4.5, -0.9, 0.5).tolist()),
-}
+from robustbook.training import train_domains
 
 
 class Pairs(NamedTuple):
@@ -127,19 +121,10 @@ def perceptrons(seed: int, count: int, epochs: int) -> Iterator[Row]:
     given = np.where(random.random(count) < 0.2, drawn, y[:count])
     noisy = plain + 0.3 * random.normal(size=plain.shape)
     fitted, source = slice(count // 3, None), slice(count // 3)
-    for option, values in _FAMILIES.items():
-        for value in values:
-            options: dict[str, Any] = {
-                "hidden_layer_sizes": (64,),
-                "alpha": 0.0,
-                "learning_rate_init": 0.005,
-                "batch_size": 50,
-                "max_iter": epochs,
-                "tol": 0.0,
-                "n_iter_no_change": epochs,
-                option: value,
-            }
-            model = MLPClassifier(**options, random_state=seed)
+    for task in ("width", "penalty", "learning rate"):
+        option, candidates = FAMILIES[task]
+        for value in candidates.values():
+            model = perceptron(epochs, seed, {option: value})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 model.fit(known[fitted], given[fitted])

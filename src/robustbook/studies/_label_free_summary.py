@@ -141,7 +141,7 @@ def _interval(
     for _ in range(_RESAMPLES):
         i, j = (_drawn(members, draws) for members in (rows, columns))
         drawn.append(measured(block[:, i][:, :, j]))
-    half = [1.96 * _spread(values) for values in np.array(drawn).T]
+    half = 1.96 * pd.DataFrame(drawn).std()  # of the values that are known
     row: Row = {}
     for name, value, width in zip(("", "behind"), measured(block), half, strict=True):
         prefix = f"{name}_" if name else ""
@@ -151,12 +151,6 @@ def _interval(
             _plain(value + width),
         )
     return row
-
-
-def _spread(values: Values) -> float:
-    """Standard deviation of the values that are known; NaN if fewer than two are."""
-    known = values[~np.isnan(values)]
-    return float(known.std(ddof=1)) if len(known) > 1 else np.nan
 
 
 def _members(names: Sequence[str]) -> list[Places]:

@@ -29,8 +29,7 @@ _ALL: Final = (
         {"kinds": ("pgd", "fmn")}, ("quick", "mnist"),
     ),
     Study(
-        "mnist_rank_stability", "adversarial.rank_stability",
-        {"bootstraps": 50}, ("quick", "mnist"),
+        "mnist_rank_stability", "adversarial.rank_stability", {}, ("quick", "mnist")
     ),
     *_in("domains.", "domain_bias", "domain_learners", "domain_selection"),
     Study(
@@ -73,9 +72,9 @@ _ALL: Final = (
         "margin_consistency", "margin_convergence", "margin_pseudo",
     ),
     Study("margin_samples", "margins.margin_consistency", {"samples": True}),
-    *_in(
-        "lenses.", "held_out", "held_out_measures", "standard_corruptions",
-        "three_lenses",
+    *_in("lenses.", "held_out", "standard_corruptions", "three_lenses"),
+    Study(
+        "held_out_measures", "lenses.held_out", {}, ("quick measures", "full measures")
     ),
     *_in("", "people", "pairing"),
     Study("pairing_heads", "pairing", {}, ("quick heads", "full heads")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -59,9 +59,14 @@ def shifted_logits(
         name = f"{kind} {size:.3g}"
         images = judged.images
         if kind == "APGD":
-            images = _attacked(model, images, images, size, steps // 2, seed)
-            arrays[f"{name}{HALF}"] = logits(images)
-            images = _attacked(model, judged.images, images, size, steps, seed)
+            attack = partial(
+                attack_in_turn, model, images, arrays["clean"].argmax(1), eps=size,
+                targets=_TARGETS, seed=seed,
+                batch_size=min(_BATCH, max(1, _ATTACKED // images[0].numel())),
+            )  # fmt: skip
+            half = attack(steps=steps // 2)
+            arrays[f"{name}{HALF}"] = logits(half)
+            images = attack(before=half, steps=steps)
         elif kind == "noise":
             draws = torch.Generator().manual_seed(seed)
             noise = torch.randn(images.shape, generator=draws)
@@ -72,28 +77,27 @@ def shifted_logits(
     return {name: values.numpy() for name, values in arrays.items()}
 
 
-def _attacked(
-    model: nn.Module, clean: Tensor, before: Tensor, eps: float, steps: int, seed: int
+def attack_in_turn(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    before: Tensor | None = None,
+    **options: Any,
 ) -> Tensor:
-    """Attack the clean images that have kept their answer in an attack `before`."""
-    images = before.clone()
-    answers = logits_of(model, clean, batch_size=_BATCH).argmax(1)
+    """Attack by APGD on the cross-entropy, and then targeted what still has its label.
+
+    Where an attack `before` has left images, those that it has moved stay as they are.
+    Options are those of :func:`robustbook.attacks.apgd`.
+    """
+    attacked = (images if before is None else before).clone()
     losses: tuple[Literal["ce", "targeted"], ...] = ("ce", "targeted")
     for loss in losses:
-        moved = logits_of(model, images, batch_size=_BATCH).argmax(1)
-        (left,) = torch.nonzero(moved == answers, as_tuple=True)
+        answers = logits_of(model, attacked, batch_size=_BATCH).argmax(1)
+        (left,) = torch.nonzero(answers == labels, as_tuple=True)
         if len(left):
-            attack = apgd(
-                model,
-                clean[left],
-                answers[left],
-                eps=eps,
-                loss=loss,
-                steps=steps,
-                targets=_TARGETS,
-                seed=seed,
-                batch_size=min(_BATCH, max(1, _ATTACKED // clean[0].numel())),
-                progress=False,
+            result = apgd(
+                model, images[left], labels[left], loss=loss, progress=False, **options
             )
-            images[left] = attack.adversarial.cpu()
-    return images
+            attacked[left] = result.adversarial.cpu()
+    return attacked

@@ -78,6 +78,11 @@ def middle_95(values: Values) -> tuple[float | None, float | None]:
     return float(low), float(high)
 
 
+def bootstrap_weights(count: int, draws: int, random: np.random.Generator) -> Values:
+    """How often each of `count` samples is in each resample: (draws, count)."""
+    return random.multinomial(count, [1 / count] * count, draws).astype(np.float64)
+
+
 def class_differences(
     values: Values, classes: Integers, generator: np.random.Generator
 ) -> float:

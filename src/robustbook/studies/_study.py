@@ -75,33 +75,17 @@ class Study:
         settings: Mapping[str, tuple[Setting, ...]] = module.SETTINGS
         return settings[self.keys[PROFILES.index(profile)]]
 
-    def compute(
-        self,
-        *,
-        profile: str = "full",
-        seed: int = 0,
-        device: str = "auto",
-        stamped: bool = False,
-        engine: str = "local:1",
-        until: float | None = None,
-    ) -> Results:
+    def compute(self, **how: Any) -> Results:
         """Measure in memory, and record the device and the time; nothing is stored.
 
-        Parts in the cache are not measured again, but the seconds that they once took
-        count. With `stamped`, for rows that will be stored, the stamp is taken before
-        they are measured. The engine is as in :func:`robustbook.studies.run_study`.
-        After `until`, a value of ``time.time()``, no part but the first is begun, and a
-        missing one is a DeadlineError.
+        Profile ("full" by default), seed, device and engine are those of
+        :func:`robustbook.studies.run_study`. With ``stamped=True``, for rows that will
+        be stored, the stamp is taken before they are measured. After ``until``, a value
+        of ``time.time()``, no part but the first is begun, and a missing one is a
+        DeadlineError. Parts in the cache are not measured again, but the seconds that
+        they once took count.
         """
-        results: Results = _named("_compute").compute(
-            self,
-            profile=profile,
-            seed=seed,
-            device=device,
-            stamped=stamped,
-            engine=engine,
-            until=until,
-        )
+        results: Results = _named("_compute").compute(self, **how)
         return results
 
     def inputs(self, profile: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -40,12 +41,7 @@ def shortest(
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Shortest of ``repeat`` runs, in seconds of a clock."""
-    times = []
-    for _ in range(repeat):
-        start = clock()
-        action()
-        times.append(clock() - start)
-    return min(times)
+    return min(timeit.repeat(action, number=1, repeat=repeat, timer=clock))
 
 
 def exact(pair: Pair, repeat: int) -> Row:

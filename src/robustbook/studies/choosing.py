@@ -80,7 +80,7 @@ SETTINGS: Final = {
 
 def parts(run: Run[ChoosingSetting]) -> Iterator[tuple[int, str]]:
     """Seeds of the problems, with each task."""
-    return product(range(run.seed, run.seed + run.setting.problems), run.setting.tasks)
+    return product(run.seeds(run.setting.problems), run.setting.tasks)
 
 
 def measure(run: Run[ChoosingSetting], seed: int, task: str) -> list[Row]:
@@ -216,21 +216,26 @@ def _networks(setting: ChoosingSetting, task: str, seed: int) -> Iterator[Row]:
     option, candidates = FAMILIES[task]
     starts = count(1000 * seed) if task.endswith("own starts") else repeat(seed)
     for candidate, value in candidates.items():
-        options = {
-            "hidden_layer_sizes": (64,),
-            "alpha": 0.0,
-            "learning_rate_init": 0.005,
-            "batch_size": 50,
-            "max_iter": setting.epochs,
-            "tol": 0.0,
-            "n_iter_no_change": setting.epochs,
-            option: value,
-        }
+        options = {option: value}
 
         def make(options: dict[str, Any] = options) -> Any:
-            return MLPClassifier(**options, random_state=next(starts))
+            return perceptron(setting.epochs, next(starts), options)
 
         yield {"candidate": candidate, **_judge(problem, make, seed)}
+
+
+def perceptron(epochs: int, seed: int, options: dict[str, Any]) -> MLPClassifier:
+    """A network with one hidden layer, but for the options, before its training."""
+    usual = {
+        "hidden_layer_sizes": (64,),
+        "alpha": 0.0,
+        "learning_rate_init": 0.005,
+        "batch_size": 50,
+        "max_iter": epochs,
+        "tol": 0.0,
+        "n_iter_no_change": epochs,
+    }
+    return MLPClassifier(**{**usual, **options}, random_state=seed)
 
 
 def _flat(data: Dataset) -> tuple[Values, Integers]:

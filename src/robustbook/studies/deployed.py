@@ -52,8 +52,7 @@ def rows(run: Run[DeployedSetting]) -> Iterator[Row]:
     knows.
     """
     setting = run.setting
-    for draw in run.progress(range(setting.draws)):
-        seed = run.seed + draw
+    for draw, seed in run.progress(enumerate(run.seeds(setting.draws))):
         files = load_files(
             per_type=setting.per_label, at_least=setting.at_least, seed=seed
         )

@@ -21,6 +21,7 @@ from robustbook.studies._label_free_cells import (
     perceptrons,
 )
 from robustbook.studies._label_free_summary import family_of, summarize
+from robustbook.studies._networks import CIFAR10, PENALTIES, trainings
 from robustbook.studies._shifted_logits import Shift, shifted_logits, shifts_of
 from robustbook.studies._statistics import Values
 from robustbook.studies.domains.unlike_pairs import (
@@ -72,13 +73,6 @@ class ChoiceSetting(Setting):
         return [self.dataset, *self.beside]
 
 
-_PENALTIES: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2", "-grad1e-1", "-grad1")
-
-
-def _seeds(stem: str, count: int, kinds: tuple[str, ...] = _PENALTIES) -> list[str]:
-    return [f"{stem}{kind}-s{seed}" for kind in kinds for seed in range(count)]
-
-
 #: Worlds of several collections, of which one at a time is the target.
 _COLLECTIONS: Final[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
     "heads": (digit_collections, ("mnist", "usps", "digits")),
@@ -92,14 +86,14 @@ SETTINGS: Final = {
     "full": (
         _digits(
             source=298, judged=298,
-            models=_seeds("digits-cnn", 5, (*_PENALTIES, "-noise", "-adv"))
-            + _seeds("digits-linear", 5, ("",)),
+            models=trainings("digits-cnn", 5, (*PENALTIES, "-noise", "-adv"))
+            + trainings("digits-linear", 5, ("",)),
             shifts=shifts_of((0.2, 0.4, 0.6), (3, 5), (0.05, 0.1, 0.2)),
         ),
         WorldSetting(
             world="MNIST", dataset="mnist", source=500, judged=500,
             models=[
-                *_seeds("mnist-cnn", 2), "mnist-conv_small_nat", "mnist-cnn_a_adv",
+                *trainings("mnist-cnn", 2), "mnist-conv_small_nat", "mnist-cnn_a_adv",
                 "mnist-advertorch_lenet5_clean", "mnist-advertorch_lenet5_adv",
                 "mnist-madry_tiny_adv", "mnist-kw",
             ],
@@ -108,8 +102,8 @@ SETTINGS: Final = {
         WorldSetting(
             world="Fashion-MNIST", dataset="fashion-mnist", source=500, judged=500,
             models=[
-                *_seeds("fashion-mnist-cnn", 2, ("", "-grad1e-1")),
-                *_seeds("fashion-mnist-cnn", 1, _PENALTIES[1:4] + _PENALTIES[5:]),
+                *trainings("fashion-mnist-cnn", 2, ("", "-grad1e-1")),
+                *trainings("fashion-mnist-cnn", 1, PENALTIES[1:4] + PENALTIES[5:]),
                 "fashion-kw",
             ],
             shifts=shifts_of((0.1, 0.2, 0.4), (3, 5), (0.02, 0.05, 0.1)),
@@ -118,17 +112,7 @@ SETTINGS: Final = {
             world="CIFAR-10", dataset="cifar10", split="test1000", source=500,
             judged=500,
             models=[
-                *_seeds("cifar10-cnn", 2), "cifar10-preact-adv-s0",
-                *(
-                    f"cifar10-{name}"
-                    for name in (
-                        "captum_lenet", "cnn_a_adv", "cnn_a_adv4", "cnn_a_adv_alt",
-                        "cnn_a_mix", "cnn_a_mix4", "conv_small_pgd", "marabou_large",
-                        "marabou_medium", "marabou_small", "oval_wide_kw",
-                        "resnet2b_adv", "resnet4b_adv", "resnet20", "resnet32",
-                        "resnet56",
-                    )
-                ),
+                *trainings("cifar10-cnn", 2), "cifar10-preact-adv-s0", *CIFAR10,
             ],
             shifts=shifts_of((0.05, 0.1, 0.2), (3, 5), (2 / 255, 4 / 255, 8 / 255)),
         ),
@@ -138,7 +122,8 @@ SETTINGS: Final = {
             judged=500,
             models=[
                 "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
-                *_seeds("cifar10-strided", 2, _PENALTIES[:4]), "cifar10-strided-adv-s0",
+                *trainings("cifar10-strided", 2, PENALTIES[:4]),
+                "cifar10-strided-adv-s0",
             ],
             shifts=shifts_of((0.05, 0.1, 0.2), (3, 5), (2 / 255, 4 / 255, 8 / 255)),
         ),
@@ -169,7 +154,7 @@ SETTINGS: Final = {
     "quick": (
         _digits(
             source=298, judged=298,
-            models=_seeds("digits-cnn", 2, ("", "-noise", "-adv", "-grad1e-1")),
+            models=trainings("digits-cnn", 2, ("", "-noise", "-adv", "-grad1e-1")),
             shifts=shifts_of((0.2, 0.6), (3,), (0.1,)),
         ),
         ChoiceSetting(
@@ -294,7 +279,7 @@ def _trainings(run: Run[Any], setting: ChoiceSetting) -> list[Row]:
     found: list[Row] = []
     sizes: tuple[Any, ...]
     name = "trainings to choose among"
-    for seed in run.progress(range(run.seed, run.seed + setting.seeds)):
+    for seed in run.progress(run.seeds(setting.seeds)):
         if setting.world in _COLLECTIONS:
             load, targets = _COLLECTIONS[setting.world]
             for target in targets:

@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from robustbook.agreement import soft_label_agreement
 from robustbook.datasets import load_votes
 from robustbook.models import load_model, logits_of
-from robustbook.studies._statistics import Values, interval_row, middle_95
+from robustbook.studies._statistics import (
+    Values,
+    bootstrap_weights,
+    interval_row,
+    middle_95,
+)
 from robustbook.studies.families import matched_difference
 from robustbook.studies.run import Row, Run, Setting
 
@@ -272,7 +277,7 @@ def _robust_rows(
     random: np.random.Generator,
 ) -> Iterator[Row]:
     size = len(next(iter(measured.values()))["labels"].sums)
-    weights = random.multinomial(size, [1 / size] * size, size=draws).astype(float)
+    weights = bootstrap_weights(size, draws, random)
     weights = np.vstack([np.ones(size), weights])
     values: dict[str, Values] = {}
     for measure in MEASURES:

@@ -110,6 +110,10 @@ class Run(Generic[S]):
         """The images of the only setting."""
         return self.setting.data()
 
+    def seeds(self, count: int) -> range:
+        """The first of the seeds that are reserved for this run."""
+        return range(self.seed, self.seed + count)
+
     def model(self, network: str | nn.Module) -> nn.Module:
         """Load a network by its name, or take a given one, to the device of the run."""
         model = load_model(network) if isinstance(network, str) else network
@@ -222,6 +226,22 @@ class Run(Generic[S]):
             profile=self.profile,
             code=measure.__module__,
         )
+
+    def arrays_by_block(
+        self,
+        part: str,
+        compute: Callable[..., Arrays],
+        data: Dataset,
+        *args: Any,
+        size: int,
+        **depends: Any,
+    ) -> Arrays:
+        """Keep :meth:`arrays` of so many images at a time, and join them."""
+        parts = (data.subset(slice(k, k + size)) for k in range(0, len(data), size))
+        kept = [self.arrays(part, compute, each, *args, **depends) for each in parts]
+        return {
+            name: np.concatenate([block[name] for block in kept]) for name in kept[0]
+        }
 
     def trained(
         self,

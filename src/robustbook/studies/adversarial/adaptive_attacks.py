@@ -50,7 +50,7 @@ def measure(run: Run[AttackSetting], model: str) -> Iterator[Row]:
         for kind in kinds:
             count = max(1, steps[kind.removesuffix("-surrogate")] // (share * fewer))
             attack = Attack(kind, setting.focus, count)
-            pair = attack_model(run, model, attack, run.data)
+            pair = attack_model(run, model, attack)
             right = pair.logits.argmax(1) == pair.labels
             kept = right & (pair.shifted_logits.argmax(1) == pair.labels)
             joint &= kept

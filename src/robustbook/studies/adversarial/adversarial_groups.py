@@ -15,7 +15,6 @@ from torch import Tensor
 from robustbook import discrepancies
 from robustbook.agreement import (
     Agreement,
-    decompose_agreement,
     gibbs_posterior,
     posterior_agreement,
     shift_by_ratio,
@@ -34,8 +33,8 @@ from robustbook.studies._statistics import (
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
-    attacked,
-    attacks_on,
+    attack_model,
+    list_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Row, Run, with_keys
@@ -53,11 +52,9 @@ FEATURE: Final = ("centroid_distance", "frechet_distance")
 
 def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
     """Each network with PGD at every bound, and with the attacks in focus."""
-    setting = run.setting
-    for model in setting.models:
-        for attack in attacks_on(setting, model):
-            if attack.kind in ("pgd", "fmn") or _in_focus(attack, setting):
-                yield model, attack
+    for model, attack in list_attacks(run, ("pgd", "fmn", "apgd-dlr")):
+        if attack.kind in ("pgd", "fmn") or _in_focus(attack, run.setting):
+            yield model, attack
 
 
 def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row]:
@@ -78,7 +75,7 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
     focus; ``p`` is its exact two-sided level if the ranking had nothing to do with PA.
     """
     keys = {"dataset": run.data.name, "model": model, **attack.keys}
-    pair = attacked(run, model, attack)
+    pair = attack_model(run, model, attack)
     row = _of_attack(pair, _draws(run))
     yield {"table": "summary", **keys, **row}
     if not _in_focus(attack, run.setting):
@@ -95,7 +92,7 @@ def summary(run: Run[AttackSetting]) -> Iterator[Row]:
     for model, attack in parts(run):
         if _in_focus(attack, run.setting):
             row, *_ = run.measured(measure, model, attack)
-            arguments = attacked(run, model, attack), row, _draws(run)
+            arguments = attack_model(run, model, attack), row, _draws(run)
             values = run.arrays("resampled measures", _resampled, *arguments)
             by_attack.setdefault((attack.kind, attack.eps), []).append(values)
     for (kind, eps), networks in by_attack.items():
@@ -144,14 +141,35 @@ def _masks(pair: AttackedLogits) -> tuple[Tensor, Tensor]:
 
 
 def _groups(pair: AttackedLogits, result: Agreement) -> Row:
-    """Exact contributions to PA, and the thesis's approximation."""
-    parts = decompose_agreement(result, pair.logits, pair.shifted_logits, pair.labels)
+    """Sizes of four groups, their exact contributions to PA, and the approximation.
+
+    The thesis's approximation (section 4.2, Theorem B.1.1) puts the average missing
+    confidence of a group into one logarithm, and leaves out the last group. Its terms
+    are sums on the scale N (pa - log K); as shares of PA each has (count / N) log K
+    added.
+    """
+    kept, correct = _masks(pair)
+    before, after = (
+        gibbs_posterior(logits, result.beta).amax(1)
+        for logits in (pair.logits, pair.shifted_logits)
+    )
+    of_kept = 1.0 - 2.0 * (1.0 - before)
     row: Row = {}
-    for name in ("kept_correct", "kept_wrong", "changed_correct", "changed_wrong"):
-        group = getattr(parts, name)
-        row[f"count_{name}"] = group.count
-        row[f"contribution_{name}"] = group.contribution
-        row[f"approximation_{name}"] = _or_none(group.approximation)
+    for name, members, overlap in (
+        ("kept_correct", kept & correct, of_kept),
+        ("kept_wrong", kept & ~correct, of_kept),
+        ("changed_correct", ~kept & correct, 1.0 - after),
+        ("changed_wrong", ~kept & ~correct, None),
+    ):
+        count = row[f"count_{name}"] = int(members.sum())
+        exact = float(result.per_sample[members].sum()) / result.num_samples
+        row[f"contribution_{name}"] = exact
+        row[f"approximation_{name}"] = None
+        if overlap is not None:
+            mean = overlap[members].mean() if count else torch.ones(())
+            confidence = math.log(result.num_classes) + float(mean.log())
+            share = count / result.num_samples
+            row[f"approximation_{name}"] = _or_none(share * confidence)
     return row
 
 

@@ -14,8 +14,8 @@ from robustbook.studies._scores import measure_pair
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
-    attacked,
-    attacks_on,
+    attack_model,
+    list_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Row, Run
@@ -31,10 +31,7 @@ def parts(
     run: Run[AttackSetting], kinds: Collection[str] = KINDS
 ) -> Iterator[tuple[str, Attack]]:
     """Each network with each attack of these kinds."""
-    for model in run.setting.models:
-        for attack in attacks_on(run.setting, model):
-            if attack.kind in kinds:
-                yield model, attack
+    return list_attacks(run, kinds)
 
 
 def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row]:
@@ -47,7 +44,7 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
     its standard error over samples (``pa_se``), in nats; ``beta`` of the first order;
     ``hard_part``, ``confidence_part``, ``shifted_accuracy`` and ``same_answer_rate``.
     """
-    pair = attacked(run, model, attack)
+    pair = attack_model(run, model, attack)
     norms = pair.norms if attack.unbounded else None
     for ratio in RATIOS:
         orders = [
@@ -57,7 +54,7 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
                     pair.logits, pair.shifted_logits, ratio, norms=norms, seed=seed
                 ),
             )
-            for seed in range(run.seed, run.seed + ORDERS[run.profile])
+            for seed in run.seeds(ORDERS[run.profile])
             if seed == run.seed or (norms is None and 0 < ratio < 1)
         ]
         row = {key: fmean(order[key] for order in orders) for key in orders[0]}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from robustbook.agreement import posterior_agreement
 from robustbook.scores import accuracy
 from robustbook.studies._statistics import share_row
-from robustbook.studies.adversarial.attacked import Attack, attacked
+from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Row, Run
 
@@ -28,7 +28,7 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
     their standard errors. Networks that are attacked with fewer steps elsewhere stop
     earlier here, too.
     """
-    pair, samples = attacked(run, model, attack), len(run.data)
+    pair, samples = attack_model(run, model, attack), len(run.data)
     result = posterior_agreement(pair.logits, pair.shifted_logits)
     right = accuracy(pair.shifted_logits, pair.labels)
     yield {

@@ -9,7 +9,7 @@ from typing import Final
 
 from robustbook.agreement import compare_agreement
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.adversarial.attacked import Attack, attacked
+from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.adversarial.settings import SETTINGS as ALL
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Row, Run
@@ -76,7 +76,7 @@ def measure(
     PA paper, section 4.1: 1000 steps of FMN, AutoAttack's numbers of the others.
     Chapter 32.
     """
-    few, many = (attacked(run, model, pair) for pair in (attack, longer))
+    few, many = (attack_model(run, model, pair) for pair in (attack, longer))
     before, after = ((pair.logits, pair.shifted_logits) for pair in (few, many))
     fall = compare_agreement(*before, *after)
     # A bound is met up to rounding.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from itertools import product
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -47,12 +49,15 @@ class AttackedLogits:
 
 
 def attack_model(
-    run: Run[Any], name: str, attack: Attack, data: Dataset
+    run: Run[Any], name: str, attack: Attack, data: Dataset | None = None
 ) -> AttackedLogits:
-    """Attack a model, or read the results from the cache; they are on the CPU."""
+    """Attack a model, or read the results from the cache; they are on the CPU.
+
+    The images are those of the run by default.
+    """
     # Minimum-norm attacks run once: a bound only selects from their results.
     once = replace(attack, eps=None) if attack.unbounded else attack
-    arguments = once, data, run.seed
+    arguments = once, run.data if data is None else data, run.seed
     arrays = run.arrays("attacked logits", attacked_arrays, *arguments, network=name)
     tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
     for key in ("features", "shifted_features"):
@@ -60,32 +65,25 @@ def attack_model(
     return AttackedLogits(**tensors).within(attack.eps if attack.unbounded else None)
 
 
-def attacks_on(setting: AttackSetting, model: str) -> Iterator[Attack]:
-    """The attacks on one of the networks, each at every bound."""
-    for kind in setting.steps:
-        if kind == "pgd-surrogate" and not model.endswith("+jpeg-rs"):
+def list_attacks(
+    run: Run[AttackSetting], kinds: Collection[str], *, bounded: bool = True
+) -> Iterator[tuple[str, Attack]]:
+    """Each network with its attacks of these kinds, at every bound or without any.
+
+    FMN never has a bound.
+    """
+    setting = run.setting
+    for model, kind in product(setting.models, setting.steps):
+        has_no_surrogate = not model.endswith("+jpeg-rs")
+        if kind not in kinds or (kind == "pgd-surrogate" and has_no_surrogate):
             continue
-        bounds: tuple[float | None, ...] = (None,) if kind == "fmn" else setting.eps
+        at_bounds = bounded and kind != "fmn"
+        bounds: tuple[float | None, ...] = setting.eps if at_bounds else (None,)
         for eps in bounds:
-            yield Attack(kind, eps, setting.steps_on(model, kind))
+            yield model, Attack(kind, eps, setting.steps_on(model, kind))
 
 
-def unbounded_attacks(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
-    """Each network with the attacks that look for the smallest perturbation."""
-    for model in run.setting.models:
-        for kind in ("fmn", "fab"):
-            if kind in run.setting.steps:
-                yield model, Attack(kind, None, run.setting.steps_on(model, kind))
-
-
-def pgd_attacks(run: Run[AttackSetting], **_: Any) -> Iterator[tuple[str, Attack]]:
-    """Each network with PGD at every bound."""
-    for model in run.setting.models:
-        for attack in attacks_on(run.setting, model):
-            if attack.kind == "pgd":
-                yield model, attack
-
-
-def attacked(run: Run[AttackSetting], model: str, attack: Attack) -> AttackedLogits:
-    """The images of a run under an attack."""
-    return attack_model(run, model, attack, run.data)
+#: Each network with the attacks that look for the smallest perturbation.
+unbounded_attacks: Final = partial(list_attacks, kinds=("fmn", "fab"), bounded=False)
+#: Each network with PGD at every bound.
+pgd_attacks: Final = partial(list_attacks, kinds=("pgd",))

@@ -12,7 +12,7 @@ from robustbook.agreement import posterior_agreement
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
-    attacked,
+    attack_model,
     unbounded_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
@@ -33,7 +33,7 @@ def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row
     their mean; ``before`` and ``after``, the mean confidence in the prediction on the
     misled, at inverse temperature 1.
     """
-    row = _at_the_boundary(attacked(run, model, attack))
+    row = _at_the_boundary(attack_model(run, model, attack))
     keys = {"dataset": run.data.name, "model": model, "attack": attack.kind}
     yield {**keys, "steps": attack.steps, **row}
 

@@ -19,8 +19,8 @@ from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
-    attacked,
-    unbounded_attacks,
+    attack_model,
+    list_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Row, Run, with_keys
@@ -37,9 +37,8 @@ def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack | None, float]]
     """Noise on the first network, and FMN on each, for growing shares."""
     for ratio in NOISY:
         yield next(iter(run.setting.models)), None, ratio
-    for model, attack in unbounded_attacks(run):
-        if attack.kind == "fmn":
-            yield from ((model, attack, ratio) for ratio in ATTACKED)
+    for model, attack in list_attacks(run, ("fmn",)):
+        yield from ((model, attack, ratio) for ratio in ATTACKED)
 
 
 def measure(
@@ -65,7 +64,7 @@ def measure(
         yield from with_keys(keys, _path(run, run.model(model), ratio))
     else:
         keys = {"what": "confidence", "model": model, "ratio": ratio}
-        row = _confidence(attacked(run, model, attack), ratio, run.seed)
+        row = _confidence(attack_model(run, model, attack), ratio, run.seed)
         yield {**keys, "steps": attack.steps, **row}
 
 

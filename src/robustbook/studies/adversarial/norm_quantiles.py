@@ -11,7 +11,7 @@ from scipy.stats import binom
 from torch import Tensor
 
 from robustbook.studies._statistics import interval_row
-from robustbook.studies.adversarial.attacked import attacked, unbounded_attacks
+from robustbook.studies.adversarial.attacked import attack_model, unbounded_attacks
 from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.studies.run import Row, Run, with_keys
 
@@ -33,7 +33,7 @@ def measure(run: Run[AttackSetting], model: str) -> Iterator[Row]:
     found, the norm is infinite.
     """
     norms = {
-        attack.kind: attacked(run, model, attack).norms.double()
+        attack.kind: attack_model(run, model, attack).norms.double()
         for _, attack in unbounded_attacks(run)
     }
     if len(norms) > 1:

@@ -13,7 +13,7 @@ from robustbook.studies._scores import sample_terms
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import (
     AttackedLogits,
-    attacked,
+    attack_model,
     pgd_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
@@ -41,7 +41,7 @@ def measure(run: Run[AttackSetting], eps: float) -> Iterator[Row]:
     and their standard errors, ``pa_se`` and so on.
     """
     pairs = {
-        model: attacked(run, model, attack)
+        model: attack_model(run, model, attack)
         for model, attack in pgd_attacks(run)
         if attack.eps == eps
     }

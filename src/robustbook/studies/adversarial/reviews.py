@@ -119,12 +119,16 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
             "characters": decimals(np.mean([len(text) for text in data.texts]), 2),
         }
     # Trained here, rather than when logits are needed, so that its time counts once.
-    readers = {seed: _reader(run, seed) for seed in _seeds(run) if setting.encoder}
+    readers = {
+        seed: _reader(run, seed)
+        for seed in run.seeds(run.setting.seeds)
+        if setting.encoder
+    }
     logits = {
         condition: _logits(run, readers, *condition)
         for condition in run.progress(_conditions(run))
     }
-    for reader, seed in product(setting.readers, _seeds(run)):
+    for reader, seed in product(setting.readers, run.seeds(run.setting.seeds)):
         keys = {"reader": reader, "training_seed": seed}
         clean = {
             name: logits[name, "none", 0][f"{reader}/{seed}"] for name in _COLLECTIONS
@@ -138,10 +142,6 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
                     yield {**shift, **row}
         for to in ("further", "sentences"):
             yield {"what": "pairs", **keys, "to": to, **_pairs(clean, texts, to, seed)}
-
-
-def _seeds(run: Run[ReviewSetting]) -> range:
-    return range(run.seed, run.seed + run.setting.seeds)
 
 
 def _conditions(run: Run[ReviewSetting]) -> list[tuple[str, str, int]]:
@@ -322,7 +322,7 @@ def _read(
         f"{N_GRAMS}/{seed}": trained_classifier(
             run, *learned, epochs=setting.n_gram_epochs, seed=seed
         ).logits(features)
-        for seed in _seeds(run)
+        for seed in run.seeds(run.setting.seeds)
     }
     if setting.encoder is not None:
         encoder = _encoder(setting.encoder, run.device)

@@ -84,8 +84,8 @@ def parts(run: Run[TextSetting]) -> Iterator[tuple[Edit | None]]:
     """The clean sentences, then each edit of them."""
     yield (None,)
     setting = run.setting
-    seeds = range(run.seed, run.seed + setting.edit_seeds)
     most = {"insert": setting.most_words, "replace": LONGEST}
+    seeds = run.seeds(setting.edit_seeds)
     for (kind, how), power, seed in product(_SHIFTS, setting.powers, seeds):
         if power <= most.get(how, math.inf):
             yield ((kind, how, power, seed),)
@@ -113,7 +113,7 @@ def measure(run: Run[TextSetting], edit: Edit | None) -> Iterator[Row]:
     if edit is not None:
         kind, how, power, edit_seed = edit
         after = sentence_features(edited(data, kind, power, edit_seed, how=how))
-    for seed in range(run.seed, run.seed + setting.training_seeds):
+    for seed in run.seeds(setting.training_seeds):
         model = trained_classifier(
             run, train, validation, epochs=setting.epochs, seed=seed
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from robustbook._store.cache import Arrays
 from robustbook.average_case import mmse, mv_sigmoid, softmax_proxy, taylor
 from robustbook.average_case.parts import (
+    MEASURE,
+    Linearization,
     Problem,
+    draw_normal,
     linear_probability,
     mmse_linearizations,
     set_up,
 )
 from robustbook.datasets import Dataset
 from robustbook.studies._statistics import Integers, Values
-from robustbook.studies.average_case._counts import agreements, all_of
 from robustbook.studies.run import Setting
 
 #: The scale at which the logistic function is closest to the normal one; the paper's
@@ -46,6 +48,8 @@ _FEWEST: Final = 16
 #: Disagreements that are added to those of the pilot.
 _ADDED: Final = 0.1
 _POINTS: Final = 1024
+#: Noisy inputs of one draw.
+BLOCK: Final = 512
 
 
 #: Linear models that a study trains itself, as the paper's are, and their data sets.
@@ -91,6 +95,17 @@ class Fit(NamedTuple):
     jacobian: Tensor
     gram: Tensor
     probability: Tensor
+
+    @classmethod
+    def of(cls, parts: Iterable[Linearization], sigma: Tensor, seed: int) -> Fit:
+        """Join the linearizations of all inputs, and integrate; `sigma` is (1,)."""
+        rows = []
+        for part in parts:
+            assert part.jacobian is not None
+            rows.append((part.margins, part.jacobian, part.gram))
+        margins, jacobian, gram = (torch.cat(each) for each in zip(*rows, strict=True))
+        exact = linear_probability(margins, gram, sigma, seed=seed, points=_POINTS)
+        return cls(margins, jacobian, gram, exact.probability[0])
 
 
 def estimated_arrays(
@@ -153,11 +168,38 @@ def fitted(
     parts = mmse_linearizations(
         problem, sigma, fits, seed, antithetic=antithetic, keep=True
     )
-    margins, jacobian, gram = all_of(parts)
-    exact = linear_probability(
-        margins, gram, torch.tensor([sigma]).double(), seed=seed, points=_POINTS
-    )
-    return Fit(margins, jacobian, gram, exact.probability[0])
+    return Fit.of(parts, torch.tensor([sigma]).double(), seed)
+
+
+def agreements(
+    problem: Problem,
+    sigma: float,
+    linearizations: Sequence[tuple[Tensor, Tensor]],
+    trials: Sequence[int],
+    key: Sequence[int],
+) -> Integers:
+    """Count for how many noisy inputs the label is kept: (1+2L, N).
+
+    By the model, then by each of L linearizations, and by it and the model.
+
+    Linearizations are margins (N, K-1) and Jacobians (N, K-1, D). Image i is shown
+    trials[i] noisy inputs, which the seed and the numbers of `key` name.
+    """
+    seed, *rest = key
+    result = np.zeros((1 + 2 * len(linearizations), len(trials)), dtype=np.int64)
+    for index, count in enumerate(trials):
+        for block, start in enumerate(range(0, count, BLOCK)):
+            length = min(BLOCK, count - start)
+            name = (*rest, index, block)
+            noise = draw_normal(seed, MEASURE, [name], length, problem.inputs)[0]
+            kept = problem.keeps(torch.tensor([index]), sigma * noise[None])[0]
+            shares = [kept]
+            for margins, jacobian in linearizations:
+                slopes = (noise @ jacobian[index].to(noise).T).double()
+                linear = (margins[index] + sigma * slopes > 0).all(dim=1)
+                shares += [linear, linear & kept]
+            result[:, index] += [int(share.sum()) for share in shares]
+    return result
 
 
 def reference(

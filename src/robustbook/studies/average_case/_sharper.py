@@ -14,8 +14,7 @@ from robustbook._store.cache import Arrays
 from robustbook.average_case.parts import MEASURE, Problem, draw_normal, set_up
 from robustbook.datasets import Dataset
 from robustbook.studies._statistics import Integers, Values
-from robustbook.studies.average_case._counts import BLOCK
-from robustbook.studies.average_case._estimates import Fit, fitted
+from robustbook.studies.average_case._estimates import BLOCK, Fit, fitted
 
 #: Points of the margins' space for each image, of which few are shown to the model.
 _POINTS: Final = 16_384

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -173,18 +174,15 @@ def measure(
     fits = setting.fits if model in setting.fitted else 0
     how: Any = {"sigmas": setting.sigmas, "draws": setting.draws, "fits": fits}
     survival = measure_survival(run, model, run.data, **how)
-    keys = {"dataset": setting.dataset, "model": model}
-    yield from with_keys(keys, [_model(model, len(survival.labels))])
-    yield from with_keys(keys, _of_survival(survival))
-    if model in setting.separated:
-        yield from with_keys(keys, end_rows(survival, setting.ends))
-    yield from with_keys(keys, pictures(survival, pictured))
-
-
-def _of_survival(survival: Survival) -> Iterator[Row]:
-    yield from _means(survival)
-    yield from _classes(survival)
-    yield from _ranks(survival)
+    rows = chain(
+        [_model(model, len(survival.labels))],
+        _means(survival),
+        _classes(survival),
+        _ranks(survival),
+        end_rows(survival, setting.ends) if model in setting.separated else (),
+        pictures(survival, pictured),
+    )
+    return with_keys({"dataset": setting.dataset, "model": model}, rows)
 
 
 # ------------------------------------------------------------------ model and classes

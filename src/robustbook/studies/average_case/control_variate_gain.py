@@ -8,20 +8,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
-from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
-from robustbook.studies._statistics import Values, mean_row, ratio_of_means
-from robustbook.studies.average_case._counts import (
-    FITS,
-    LINEARIZATIONS,
-    counted_arrays,
-    estimate_arrays,
-    repeated_arrays,
+from robustbook.average_case import (
+    Robustness,
+    control_variate,
+    mmse,
+    monte_carlo,
+    taylor,
 )
+from robustbook.average_case.parts import linearize, mmse_linearizations, set_up
+from robustbook.studies._statistics import Values, mean_row, ratio_of_means
+from robustbook.studies.average_case._estimates import Fit, agreements
 from robustbook.studies.run import Row, Run, Setting, decimals, with_keys
 
+#: Noisy inputs of an MMSE fit, as the paper's figures settle on few.
+FITS: Final = 10
 #: Tolerance for the rounding of interval ends.
 TINY: Final = 1e-9
 #: Unbiased estimators that are repeated with fresh noise, and their options.
@@ -122,16 +126,26 @@ def measure(
 
 
 def _images(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[Row]:
-    """Counts for each image."""
-    samples = run.setting.counted
-    counts = counted_arrays(model, run.data, sigma, samples, run.seed)
-    for index in range(len(counts["kept"])):
+    """Show the same noise to the model and to its linearizations."""
+    samples, seed = run.setting.counted, run.seed
+    problem = set_up(model, run.data.images, sigma)
+    parts = {
+        "taylor": linearize(problem, keep=True),
+        "mmse": mmse_linearizations(
+            problem, sigma, FITS, seed, antithetic=True, keep=True
+        ),
+    }
+    fits = {kind: Fit.of(each, problem.sigmas, seed) for kind, each in parts.items()}
+    lines = [(fit.margins, fit.jacobian) for fit in fits.values()]
+    trials = [samples] * len(problem)
+    kept, *counts = agreements(problem, sigma, lines, trials, [seed])
+    for index in range(len(problem)):
         row: Row = {"what": "image", "sigma": sigma, "index": index}
-        row |= {"samples": samples, "kept": int(counts["kept"][index])}
-        for kind in LINEARIZATIONS:
-            row[kind] = int(counts[kind][index])
-            row[f"{kind}_both"] = int(counts[f"{kind}_both"][index])
-            row[f"{kind}_exact"] = decimals(counts[f"{kind}_exact"][index])
+        row |= {"samples": samples, "kept": int(kept[index])}
+        for kind, linear, both in zip(fits, counts[::2], counts[1::2], strict=True):
+            row[kind] = int(linear[index])
+            row[f"{kind}_both"] = int(both[index])
+            row[f"{kind}_exact"] = decimals(fits[kind].probability[index])
         yield row
 
 
@@ -140,7 +154,7 @@ def _repeats(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[
     setting, seed = run.setting, run.seed
     problem = model, run.data.images[: setting.few_images], sigma
     counts: Any = {"samples": setting.reference, "points": 4096}
-    reference = estimate_arrays(control_variate(*problem, **counts, seed=seed + 1))
+    reference = _arrays(control_variate(*problem, **counts, seed=seed + 1))
     truth, spread = reference["probability"], reference["error"] ** 2
     # The reference is unbiased, not cut; what it estimates is in [0, 1].
     cut = truth.clip(0, 1)
@@ -149,7 +163,8 @@ def _repeats(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[
             ask = monte_carlo if estimator == "monte_carlo" else control_variate
             estimate = partial(ask, *problem, samples=samples, **options)
             seeds = range(seed + 2, seed + 2 + setting.repeats)
-            estimates = repeated_arrays(estimate, seeds)
+            made = [_arrays(estimate(seed=number)) for number in seeds]
+            estimates = {key: np.stack([part[key] for part in made]) for key in made[0]}
             shared = {"sigma": sigma, "estimator": estimator, "samples": samples}
             calls = int(estimates["calls"].max())
             mse = ((estimates["probability"] - truth) ** 2).mean(axis=0) - spread
@@ -185,6 +200,19 @@ def _repeats(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[
             "calls": int(result.calls.max()),
             **_errors(values, truth, spread),
         }
+
+
+def _arrays(result: Robustness) -> Arrays:
+    """An estimate with its error and interval, (N,) each."""
+    low, high = result.interval(0.95)
+    values: dict[str, Tensor] = {
+        "probability": result.probability,
+        "error": result.standard_error,
+        "low": low,
+        "high": high,
+        "calls": result.calls,
+    }
+    return {name: value.cpu().numpy() for name, value in values.items()}
 
 
 def _errors(estimates: Values, truth: Values, variance: Values) -> Row:

@@ -117,7 +117,7 @@ def trainings(
     run: Run[Any], setups: Iterable[str], learners: Iterable[str]
 ) -> Iterator[tuple[str, str, int]]:
     """Setups, learners and seeds, one seed after the other."""
-    seeds = range(run.seed, run.seed + run.setting.seeds)
+    seeds = run.seeds(run.setting.seeds)
     for training_seed, setup, learner in product(seeds, setups, learners):
         yield setup, learner, training_seed
 

@@ -81,7 +81,7 @@ def parts(
     run: Run[TrainingSetting], *, setups: Sequence[str] = PRINTED_AND_CONFIGURED
 ) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows are computed from."""
-    seeds = range(run.seed, run.seed + run.setting.seeds)
+    seeds = run.seeds(run.setting.seeds)
     for setup, training_seed, learner in product(setups, seeds, COMPARED_LEARNERS):
         yield setup, learner, training_seed
 

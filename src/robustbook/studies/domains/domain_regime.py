@@ -102,6 +102,6 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
 
 def parts(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
     """The trainings that the rows are computed from."""
-    seeds = range(run.seed, run.seed + run.settings[0].seeds)
+    seeds = run.seeds(run.settings[0].seeds)
     for setting, training_seed, regime in product(HUES, seeds, run.settings):
         yield regime, setting, regime.learner, training_seed

@@ -126,8 +126,7 @@ def parts(
 def targets(run: Run[Any]) -> Iterator[tuple[str, int]]:
     """Each domain as target, with each seed."""
     setting = run.setting
-    seeds = range(run.seed, run.seed + setting.seeds)
-    for seed, target in product(seeds, _DOMAINS[setting.world]):
+    for seed, target in product(run.seeds(setting.seeds), _DOMAINS[setting.world]):
         yield target, seed
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 from robustbook._store.cache import Arrays
 from robustbook.agreement import Agreement, posterior_agreement
 from robustbook.corruptions import CORRUPTIONS, corrupt
-from robustbook.datasets import Dataset
 from robustbook.margins import gradient_normalized_margin
 from robustbook.models import logits_of
 from robustbook.studies.adversarial.attacked import Attack, attack_model
@@ -168,7 +166,14 @@ def measure_model(
     for kind in CORRUPTIONS:
         corrupted = corrupt(data.images, kind, severity=setting.severity, seed=seed)
         shifted[kind] = logits_of(model, corrupted)
-    survival = partial(_survival, run, name, data, setting.noise_samples)
+
+    def survival(estimate: Callable[..., Arrays], sigma: float) -> dict[str, Tensor]:
+        arrays = run.arrays_by_block(
+            f"average case {estimate.__name__}", estimate, data, sigma,
+            setting.noise_samples, seed, size=_BLOCK, network=name,
+        )  # fmt: skip
+        return {key: torch.from_numpy(values) for key, values in arrays.items()}
+
     fits = {
         sigma: survival(linearized, sigma) for sigma in (*setting.small, setting.sigma)
     }
@@ -186,31 +191,3 @@ def measure_model(
             model, data.images, norm="l2", nearest=True
         ).cpu(),
     )
-
-
-def _survival(
-    run: Run[LensSetting],
-    name: str,
-    data: Dataset,
-    samples: int,
-    estimate: Callable[..., Arrays],
-    sigma: float,
-) -> dict[str, Tensor]:
-    """Average-case robustness of each image by an estimate, in blocks."""
-    parts = []
-    for start in range(0, len(data), _BLOCK):
-        block = data.subset(slice(start, start + _BLOCK))
-        arrays = run.arrays(
-            f"average case {estimate.__name__}",
-            estimate,
-            block.images,
-            sigma,
-            samples,
-            run.seed,
-            network=name,
-        )
-        parts.append(arrays)
-    return {
-        name: torch.from_numpy(np.concatenate([part[name] for part in parts]))
-        for name in parts[0]
-    }

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
-from torch import Tensor, nn
+from torch import nn
 
 from robustbook._store.cache import Arrays
 from robustbook.average_case import monte_carlo
@@ -15,6 +15,7 @@ from robustbook.average_case.parts import (
     mmse_linearizations,
     set_up,
 )
+from robustbook.datasets import Dataset
 from robustbook.studies._statistics import Values
 
 #: Noisy inputs of a fit, as `mmse` has by default, and points of the integration.
@@ -23,18 +24,18 @@ _POINTS: Final = 128
 
 
 def counted(
-    model: nn.Module, images: Tensor, sigma: float, samples: int, seed: int
+    model: nn.Module, data: Dataset, sigma: float, samples: int, seed: int
 ) -> Arrays:
     """The share of noisy copies with the same prediction."""
-    result = monte_carlo(model, images, sigma, samples=samples, seed=seed)
+    result = monte_carlo(model, data.images, sigma, samples=samples, seed=seed)
     return {"probability": result.probability.cpu().numpy()}
 
 
 def linearized(
-    model: nn.Module, images: Tensor, sigma: float, _: int, seed: int
+    model: nn.Module, data: Dataset, sigma: float, _: int, seed: int
 ) -> Arrays:
     """The probability by a linear fit, and the logarithm of the failure probability."""
-    problem = set_up(model, images, sigma)
+    problem = set_up(model, data.images, sigma)
     kept, lost = [], []
     for fit in mmse_linearizations(problem, sigma, _SAMPLES, seed, antithetic=True):
         exact = linear_probability(

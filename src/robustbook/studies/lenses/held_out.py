@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from torch import Tensor, nn
 
-from robustbook.attacks import apgd
+from robustbook.average_case import mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset, load_dataset
+from robustbook.margins import logit_margin, margin_consistency
 from robustbook.models import logits_of
-from robustbook.studies.margins.columns import exact_share
-from robustbook.studies.run import Row, Run, Setting, decimals
+from robustbook.studies._networks import PENALTIES, trainings
+from robustbook.studies._shifted_logits import attack_in_turn
+from robustbook.studies._statistics import mean_row
+from robustbook.studies.margins.columns import exact_share, tau_row
+from robustbook.studies.margins.search import Recipe, measure_bounds
+from robustbook.studies.run import Row, Run, Setting, decimals, with_keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +33,24 @@ class HeldOutSetting(Setting):
     steps: int
 
 
-#: Penalties of the networks of two seeds.
-STRIDED: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2")
-SETTINGS: Final = {
+@dataclass(frozen=True, kw_only=True)
+class MeasuresSetting(Setting):
+    """Networks and the first `samples` images; sizes in [0, 1] pixel units."""
+
+    sigmas: tuple[float, ...]
+    draws: int
+    #: Images, and networks, whose input margins are looked for; the bound.
+    searched: int
+    margins: tuple[str, ...]
+    recipe: Recipe
+    eps: float
+
+
+_ADVANCED: Final = (
+    "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
+)  # fmt: skip
+_NETWORKS: Final = (*trainings("cifar10-strided", 2, PENALTIES[:4]), *_ADVANCED)
+SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     "quick": (
         HeldOutSetting(
             dataset="digits", other="train", models=("digits-cnn-adv-s0",),
@@ -39,20 +59,30 @@ SETTINGS: Final = {
     ),
     "full": (
         HeldOutSetting(
-            dataset="cifar10", split="test1000", other="held_out",
-            models=(
-                *(f"cifar10-strided{kind}-s{k}" for kind in STRIDED for k in (0, 1)),
-                "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
-            ),
+            dataset="cifar10", split="test1000", other="held_out", models=_NETWORKS,
             attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 200},
             eps=8 / 255, steps=100,
+        ),
+    ),
+    "quick measures": (
+        MeasuresSetting(
+            dataset="digits", models=("digits-cnn-s0", "digits-cnn-grad1e-1-s0"),
+            samples=40, sigmas=(0.2,), draws=500, searched=40,
+            margins=("digits-cnn-s0",), recipe=Recipe(rounds=0, steps=10), eps=0.1,
+        ),
+    ),
+    "full measures": (
+        MeasuresSetting(
+            dataset="cifar10", split="held_out", models=_NETWORKS, samples=100,
+            sigmas=(0.05, 0.1), draws=1000, searched=300, margins=_ADVANCED,
+            recipe=Recipe(targets=3, steps=10, refine_steps=50, rounds=1), eps=8 / 255,
         ),
     ),
 }  # fmt: skip
 
 
-def measure(run: Run[HeldOutSetting], model: str) -> Iterator[Row]:
-    """Measure a network on both samples.
+def measure(run: Run[Any], model: str) -> Iterator[Row]:
+    """Measure a network on both samples, or on the one that it has not seen.
 
     ``what="accuracy"``: the ``accuracy`` on the ``images`` of a ``split``, with its
     exact 95 % interval. ``what="difference"``: the usual sample minus the other one, in
@@ -61,9 +91,24 @@ def measure(run: Run[HeldOutSetting], model: str) -> Iterator[Row]:
     cross-entropy and targeted APGD, with ``steps`` steps and with half of them. That
     is AutoAttack without FAB and Square, which hardly ever add to these two on such
     networks.
+
+    The study ``held_out_measures`` has average case and margins on unseen images.
+    ``what="average case"``: at each ``sigma``, the mean probability that an answer
+    survives noise (``counted``), and by how much estimates of it are off on average, in
+    absolute value: ``mmse`` and ``taylor`` (linearizations) and ``softmax`` (the
+    largest probability), each with its standard error over images. ``what="margins"``:
+    ``tau``, how well the logit margin orders the input margins of the ``images``, and
+    the share of images that are right and keep their answer within ``eps``,
+    ``robust_accuracy``, both with 95 % intervals. Average-case paper, Figures 3 and 9;
+    margin paper, Table 1.
     """
-    setting, network = run.setting, run.model(model)
-    keys = {"dataset": setting.dataset, "model": model}
+    look = _measures if isinstance(run.setting, MeasuresSetting) else _samples
+    keys = {"dataset": run.setting.dataset, "model": model}
+    return with_keys(keys, look(run, run.model(model), model))
+
+
+def _samples(run: Run[HeldOutSetting], network: nn.Module, model: str) -> Iterator[Row]:
+    setting = run.setting
     samples = {
         setting.split: run.data,
         setting.other: load_dataset(setting.dataset, setting.other),
@@ -71,21 +116,25 @@ def measure(run: Run[HeldOutSetting], model: str) -> Iterator[Row]:
     right = {name: _right(network, data) for name, data in samples.items()}
     for split, mask in right.items():
         share = exact_share("accuracy", mask)
-        yield {"what": "accuracy", **keys, "split": split, "images": len(mask), **share}
+        yield {"what": "accuracy", "split": split, "images": len(mask), **share}
     usual, other = ((float(m.double().mean()), len(m)) for m in right.values())
     gap = usual[0] - other[0]
     error = math.sqrt(sum(p * (1 - p) / n for p, n in (usual, other)))
     yield {
-        "what": "difference", **keys, "difference": decimals(gap),
+        "what": "difference", "difference": decimals(gap),
         "difference_low": decimals(gap - 1.96 * error),
         "difference_high": decimals(gap + 1.96 * error),
     }  # fmt: skip
     if model in setting.attacked:
         data = run.data.subset(range(setting.attacked[model]))
         for steps in (setting.steps // 2, setting.steps):
-            mask = _robust(network, data, setting.eps, steps, run.seed)
+            attacked = attack_in_turn(
+                network, data.images, data.labels, eps=setting.eps, steps=steps,
+                seed=run.seed,
+            )  # fmt: skip
+            mask = _right(network, replace(data, images=attacked))
             yield {
-                "what": "attack", **keys, "images": len(data), "eps": setting.eps,
+                "what": "attack", "images": len(data), "eps": setting.eps,
                 "steps": steps, **exact_share("accuracy", mask),
             }  # fmt: skip
 
@@ -95,18 +144,32 @@ def _right(network: nn.Module, data: Dataset) -> Tensor:
     return answers.cpu() == data.labels
 
 
-def _robust(
-    network: nn.Module, data: Dataset, eps: float, steps: int, seed: int
-) -> Tensor:
-    """Which images stay right under both attacks, the second on what is left."""
-    left = _right(network, data)
-    for loss in ("ce", "targeted"):
-        rows = left.nonzero()[:, 0]
-        if len(rows):
-            batch = data.images[rows], data.labels[rows]
-            found = apgd(
-                network, *batch, eps=eps, loss=loss, steps=steps, seed=seed,
-                progress=False,
-            )  # fmt: skip
-            left[rows] = ~found.success.cpu()
-    return left
+def _measures(
+    run: Run[MeasuresSetting], network: nn.Module, model: str
+) -> Iterator[Row]:
+    setting, images = run.setting, run.data.images
+    how: dict[str, Any] = {"seed": run.seed}
+    counted = monte_carlo(network, images, setting.sigmas, samples=setting.draws, **how)
+    largest = logits_of(network, images).double().softmax(1).amax(1)
+    for place, sigma in enumerate(setting.sigmas):
+        kept = counted.probability[place].cpu().double()
+        estimates: dict[str, Tensor] = {
+            "mmse": mmse(network, images, sigma, **how).probability,
+            "taylor": taylor(network, images, sigma, **how).probability,
+            "softmax": largest,
+        }
+        row = mean_row("counted", kept.numpy())
+        for name, values in estimates.items():
+            off = (values.cpu().double().flatten() - kept).abs()
+            row |= mean_row(name, off.numpy())
+        yield {"what": "average case", "sigma": sigma, **row}
+    if model in setting.margins:
+        data = replace(setting, samples=setting.searched).data()
+        bounds, _ = measure_bounds(network, data.images, setting.recipe, **how)
+        logits = logits_of(network, data.images)
+        order = margin_consistency(logit_margin(logits), bounds)
+        robust = (logits.argmax(1) == data.labels) & (bounds > setting.eps)
+        yield {
+            "what": "margins", "images": len(data), "eps": setting.eps,
+            **tau_row("tau", order), **exact_share("robust_accuracy", robust),
+        }  # fmt: skip

@@ -17,7 +17,13 @@ from robustbook.corruptions import (
     mean_corruption_error,
 )
 from robustbook.models import logits_of
-from robustbook.studies._statistics import Values, interval_row, middle_95
+from robustbook.studies._networks import CIFAR10, trainings
+from robustbook.studies._statistics import (
+    Values,
+    bootstrap_weights,
+    interval_row,
+    middle_95,
+)
 from robustbook.studies.run import Row, Run, Setting, decimals
 
 
@@ -28,7 +34,6 @@ class CorruptionSetting(Setting):
     baseline: Mapping[str, float] | None = None
 
 
-_PENALTIES: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2", "-grad1e-1", "-grad1")
 _DIGITS: Final = (
     *("digits-linear-s0", "digits-cnn-s0", "digits-cnn-noise-s0"),
     *("digits-cnn-adv-s0", "digits-cnn-grad1e-1-s0"),
@@ -39,18 +44,7 @@ SETTINGS: Final = {
         CorruptionSetting(
             dataset="cifar10", split="test1000",
             models=[
-                *(f"cifar10-cnn{kind}-s{s}" for kind in _PENALTIES for s in range(2)),
-                "cifar10-preact-adv-s0",
-                *(
-                    f"cifar10-{name}"
-                    for name in (
-                        "captum_lenet", "cnn_a_adv", "cnn_a_adv4", "cnn_a_adv_alt",
-                        "cnn_a_mix", "cnn_a_mix4", "conv_small_pgd", "marabou_large",
-                        "marabou_medium", "marabou_small", "oval_wide_kw",
-                        "resnet2b_adv", "resnet4b_adv", "resnet20", "resnet32",
-                        "resnet56",
-                    )
-                ),
+                *trainings("cifar10-cnn", 2), "cifar10-preact-adv-s0", *CIFAR10,
             ],
         ),
         CorruptionSetting(
@@ -97,7 +91,7 @@ def summary(run: Run[CorruptionSetting]) -> Iterator[Row]:
     """
     setting, count = run.setting, len(run.data)
     generator = np.random.default_rng([run.seed, 0])
-    draws = generator.multinomial(count, [1 / count] * count, _DRAWS[run.profile])
+    draws = bootstrap_weights(count, _DRAWS[run.profile], generator)
     found = {kind: _wrong_answers(run, kind) for kind in (_CLEAN, *CORRUPTIONS)}
     for network in setting.models:
         # All are linear in the shares of images, so each is a mean over images.

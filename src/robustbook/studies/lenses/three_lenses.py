@@ -21,6 +21,7 @@ from robustbook.margins import (
 from robustbook.models import load_model, logits_of
 from robustbook.studies._statistics import (
     Values,
+    bootstrap_weights,
     interval_row,
     mean_row,
     middle_95,
@@ -61,7 +62,7 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     setting, draws = run.setting, _DRAWS[run.profile]
     models = {name: measure(run, item, name) for item, name in run.each_model()}
     count, random = setting.samples, np.random.default_rng([run.seed, 2])
-    weights = random.multinomial(count, [1 / count] * count, size=draws).astype(float)
+    weights = bootstrap_weights(count, draws, random)
     yield {
         "what": "setting",
         "sigma": setting.sigma,

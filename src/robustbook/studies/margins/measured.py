@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -73,26 +72,20 @@ def margins_of(
     It is given, or named, and must end in a linear layer. Every block of 500 images is
     kept in its own file; the seed is APGD's. The result is on the CPU.
     """
-    model = run.model(network)
-    blocks = []
-    for start in range(0, len(data), _BLOCK):
-        block = data.subset(slice(start, start + _BLOCK))
-        how = block, recipe, run.seed
-        near = run.arrays("searched margins", searched_arrays, *how, network=network)
-        blocks.append(
-            near
-            | run.arrays(
-                "first-order margins", first_order_arrays, block, network=network
-            )
-        )
-    weights, bias = (part.cpu() for part in linear_head(model))
-    features = features_of(model, data.images)
-    joined = {
-        key: torch.from_numpy(np.concatenate([block[key] for block in blocks]))
-        for key in blocks[0]
+    kept: Any = {"network": network, "size": _BLOCK}
+    how = searched_arrays, data, recipe, run.seed
+    arrays = {
+        **run.arrays_by_block("searched margins", *how, **kept),
+        **run.arrays_by_block("first-order margins", first_order_arrays, data, **kept),
     }
+    model = run.model(network)
+    weights, bias = (part.cpu() for part in linear_head(model))
     return MeasuredMargins(
-        features=features, labels=data.labels, weights=weights, bias=bias, **joined
+        features=features_of(model, data.images),
+        labels=data.labels,
+        weights=weights,
+        bias=bias,
+        **{name: torch.from_numpy(values) for name, values in arrays.items()},
     )
 
 
