@@ -276,7 +276,7 @@ class Asked(Exception):  # noqa: N818 - no error
 
 @pytest.mark.parametrize("name", NAMES)
 def test_other_weights_and_seeds_are_other_keys_of_a_study(name, monkeypatch):
-    """By the first part that it asks for: for the others, see rows_once.py."""
+    """By the first part that it asks for: for the others, see conftest.py."""
     if name in KEEP_NOTHING:
         return
     study = STUDIES[name]
