@@ -44,12 +44,6 @@ def test_no_module_imports_a_private_name_of_another_package():
     assert reaches == {}
 
 
-def test_no_import_is_relative():
-    pattern = re.compile(r"^\s*from \.", re.MULTILINE)
-    relative = [path for path in SOURCES if pattern.search(path.read_text("utf-8"))]
-    assert relative == []
-
-
 def test_no_chapter_imports_a_private_name():
     pattern = re.compile(r"^\s*(?:from|import) (robustbook\S*\._\S+)", re.MULTILINE)
     for path in sorted((ROOT / "notebooks").glob("*.md")):

@@ -194,14 +194,6 @@ def test_intervals_take_in_networks_and_shifts_together():
     assert np.mean(alone) < 0.6, "cells are not independent, and it would show"
 
 
-def test_trainings_of_a_network_are_one_family():
-    names = ["digits-cnn-grad1e-4-s0", "digits-cnn-grad1e-4-s3", "cifar10-cnn_a_mix"]
-    families = [summary.family_of(name) for name in names]
-    assert families[0] == families[1] == "digits-cnn-grad1e-4"
-    assert families[2] == summary.family_of("mnist-cnn_a_adv")
-    assert families[0] != summary.family_of("digits-cnn-grad1e-3-s0")
-
-
 def test_orders_and_choices_of_a_score_that_knows_or_turns_round():
     accuracy = np.random.default_rng(3).uniform(0.2, 0.9, size=(5, 4))
     cells = made_up(0 * accuracy)

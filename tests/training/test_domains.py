@@ -166,11 +166,3 @@ def test_sgd_and_mixed_precision_train_too(learn, same_weights):
     assert not same_weights(mixed, adam)
     for value in mixed.state_dict().values():
         assert value.dtype in (torch.float32, torch.int64)
-
-
-def test_the_bar_shows_loss_accuracy_and_agreement(learn, capsys):
-    learn(progress=True, epochs=1)
-    shown = capsys.readouterr().err
-    assert "ERM" in shown
-    assert "ID/pa" in shown
-    assert "risk" in shown
