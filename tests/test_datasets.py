@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from robustbook import datasets
 from robustbook._store import files, sha256_of
@@ -26,7 +25,6 @@ from robustbook.datasets import (
     load_sentences,
     load_votes,
 )
-from robustbook.datasets._images import digits_order, read_idx
 
 from .conftest import needs_folder
 
@@ -53,19 +51,6 @@ def test_digits_never_change(split, size, sha256):
     assert (data.name, data.split, data.num_classes) == ("digits", split, 10)
     assert data.images.aminmax() == (0, 1)
     assert fingerprint(data).startswith(sha256)
-
-
-def test_digits_splits_are_a_partition():
-    train, test = digits_order()
-    assert sorted([*train, *test]) == list(range(1797))
-    digits = load_digits()
-    data = load_dataset("digits", "test")
-    np.testing.assert_array_equal(data.images[:, 0] * 16, digits.images[test])
-    np.testing.assert_array_equal(data.labels, digits.target[test])
-    # Stratified: a third of each class.
-    assert torch.equal(
-        data.labels.bincount(), torch.tensor(digits.target).bincount() // 3
-    )
 
 
 @pytest.mark.parametrize(
@@ -156,12 +141,6 @@ def write_idx(path, array):
     header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(header + array.tobytes()))
-
-
-def test_idx_files_are_read(tmp_path):
-    array = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
-    write_idx(tmp_path / "x.gz", array)
-    np.testing.assert_array_equal(read_idx(tmp_path / "x.gz"), array)
 
 
 @pytest.mark.parametrize("cached", [False, True])

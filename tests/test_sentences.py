@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from robustbook import datasets
 from robustbook.datasets import load_sentences
 from robustbook.datasets._sentences import SENTENCES
 

@@ -71,6 +71,10 @@ def test_kinds_and_places_are_uniform():
     changed = [len(o) - len(o.lstrip("x")) for o in written]
     places = np.bincount(changed, minlength=9)
     assert np.abs(places / len(written) - 1 / 9).max() < 0.03
+    # Also in front of the first character, and behind the last.
+    longer = [o for o in edited if len(o) == 10 and set(o) != {"x"}]
+    places = np.bincount([10 - len(o.lstrip("x")) for o in longer], minlength=10)
+    assert np.abs(places / len(longer) - 1 / 10).max() < 0.03
     letters = {c for o in written for c in o} - {"x"}
     assert letters == set("abcdefghijklmnopqrstuvwyz ")
 

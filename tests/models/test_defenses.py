@@ -187,6 +187,8 @@ def test_surrogate_is_all_but_the_reverse_sigmoid(model, digits):
         defended.straight_through = not hidden
         (gradient,) = torch.autograd.grad(defended.surrogate(images).sum(), images)
         assert (gradient != 0).any()
+        (gradient,) = torch.autograd.grad(defended(images)[:, 0].sum(), images)
+        assert bool((gradient == 0).all()) == hidden
 
 
 # --------------------------------------------------------- a name, and a defense

@@ -28,7 +28,7 @@ from robustbook.studies.run import Run
 from ..conftest import SEED
 
 (SETTING,) = SETTINGS["quick"]
-LINEAR, NETWORK = "digits-linear-s0", "digits-cnn-s0"
+NETWORK = "digits-cnn-s0"
 NOISY, DEFENDED = "digits-cnn-noise-s0", "digits-cnn-adv-s0"
 RUN = Run("attacks", "quick", SEED, "cpu", (SETTING,))
 
@@ -198,9 +198,10 @@ def test_shares_end_where_all_are_attacked(adversarial_groups):
 
 
 def test_groups_of_one_model_by_hand(adversarial_groups):
-    eps = SETTING.focus
-    pair = attacked(NETWORK, eps=eps)
-    row = adversarial_groups.row(table="summary", model=NETWORK, attack="pgd", eps=eps)
+    rows = adversarial_groups.select(table="summary", attack="pgd")
+    # Its wrong answers change, too.
+    row = next(row for row in rows if row["count_changed_wrong"])
+    pair = attacked(row["model"], eps=row["eps"])
     clean, shifted = pair.logits.double(), pair.shifted_logits.double()
     before, after = clean.softmax(1).amax(1), shifted.softmax(1).amax(1)
     correct = clean.argmax(1) == pair.labels
@@ -357,6 +358,8 @@ def test_noise_rows(noise):
         assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
         error = math.sqrt(same * (1 - same) / row["samples"])
         assert row["same_answer_rate_se"] == pytest.approx(error)
+    draws = noise.frame(what="strength").groupby(["model", "sigma"]).pa
+    assert (draws.nunique() == draws.size()).mean() > 0.9, "each draw is another"
     for row in noise.select(what="ratio", ratio=0.0):
         assert row["pa"] == pytest.approx(math.log(10))
     for row in noise.select(what="ratio", ratio=1.0):

@@ -159,6 +159,11 @@ def test_interval_of_a_correlation_holds_it():
     assert np.mean(width) == pytest.approx(2 * 1.96 * 0.064, rel=0.08)
 
 
+def test_the_middle_of_known_values():
+    values = np.append(np.arange(1001.0), np.nan)
+    assert _statistics.middle_95(values) == (25.0, 975.0)
+
+
 def test_halves_of_the_noise_are_apart():
     images, labels = torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])
     data = Dataset(images, labels, name="halves", split="test", num_classes=2)
@@ -183,12 +188,9 @@ def test_halves_of_the_noise_are_apart():
 
 
 def test_classes_have_the_mean_of_all_images(average_case_bias):
-    for mean in average_case_bias.select(what="mean"):
-        keys = {name: mean[name] for name in ("model", "sigma")}
-        classes = average_case_bias.select(
-            what="class", by="label", among="all", **keys
-        )
-        images = sum(row["n"] for row in classes)
-        for kind in ("p", "taylor", "mmse"):
-            total = sum(row["n"] * row[kind] for row in classes)
-            assert total / images == pytest.approx(mean[kind], abs=1e-4)
+    frame = average_case_bias.frame(what="class", by="label", among="all")
+    for (model, sigma), classes in frame.groupby(["model", "sigma"]):
+        mean = average_case_bias.row(what="mean", model=model, sigma=sigma)
+        for kind in {"p", "taylor", "mmse"} & mean.keys():
+            weighted = np.average(classes[kind], weights=classes.n)
+            assert weighted == pytest.approx(mean[kind], abs=1e-4)

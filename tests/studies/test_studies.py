@@ -293,12 +293,6 @@ def test_stored_rows_of_another_profile_are_refused(monkeypatch):
         results_for("noise", profile="full")
 
 
-def test_a_study_forecasts_what_it_took():
-    stored = read_results("adversarial_sweep").provenance["seconds"]
-    assert STUDIES["adversarial_sweep"].forecast() == stored
-    assert replace(STUDIES["noise"], name="nothing").forecast() is None
-
-
 # ---------------------------------------------------------------------- statistics
 
 

@@ -62,6 +62,13 @@ def test_training_learns_and_leaves_the_data_alone(small):
     assert torch.equal(before, small.images)
 
 
+def test_the_loss_of_an_epoch_is_the_mean_over_its_images(small):
+    """Though its last batch is smaller: weights hardly move at this rate."""
+    model, (loss,) = trained(small, epochs=1, lr=1e-9)
+    exact = cross_entropy_loss(model, small.images, small.labels, None)
+    assert loss == pytest.approx(exact.item(), rel=1e-5)
+
+
 def test_the_rates_are_those_of_torch():
     parameter = torch.nn.Parameter(torch.zeros(()))
     optimizer = torch.optim.SGD([parameter], lr=0.003)

@@ -34,6 +34,8 @@ def test_every_epoch_has_every_criterion(learn, data):
     agreement = posterior_agreement(logits, shifted)
     assert last["ID/pa"] == pytest.approx(agreement.pa, abs=2e-6)
     assert last["ID/same_answer_rate"] == same_answer_rate(logits, shifted)
+    sure = shifted.double().softmax(1).amax(1).mean()
+    assert last["ID/confidence"] == pytest.approx(float(sure))
     mean = (accuracy(logits, first.labels) + accuracy(shifted, first.labels)) / 2
     assert last["ID/accuracy"] == pytest.approx(mean)
     test = data["tests"]["5"]
