@@ -223,6 +223,7 @@ def test_the_step_of_the_attack_is_that_of_the_recipe():
     spy_loss = recipe.loss(spy, images, labels, torch.Generator().manual_seed(0))
     assert math.isfinite(spy_loss)
     start, halfway, attacked = seen
+    assert abs(float((start - images).mean())) < 1 / 255, "a random start"
     for batch in seen:
         assert float((batch - images).abs().max()) <= 10 / 255 + 1e-6
     for before, after in ((start, halfway), (halfway, attacked)):
