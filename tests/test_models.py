@@ -60,6 +60,8 @@ def test_folder_and_registry_agree():
     entries = [models.checkpoint_entry(name) for name in RUNS]
     assert files == {entry["file"] for entry in entries}
     assert len({entry["sha256"] for entry in entries}) == len(RUNS)
+    entries[0]["options"]["width"] = 99
+    assert "width" not in models.checkpoint_entry(RUNS[0])["options"], "a copy"
 
 
 @pytest.mark.parametrize("file", ["digits-linear-s0.safetensors", "registry.json"])

@@ -108,6 +108,12 @@ def test_inserted_words_take_the_side_of_the_label():
         for token in old:
             added.remove(token)
         assert set(added) <= set(POSITIVE_WORDS if label else NEGATIVE_WORDS)
+    # Every place is as likely, the two ends among them.
+    many = amplify(["x x x"] * 2000, torch.ones(2000, dtype=torch.int64), 1)
+    places = np.bincount(
+        [t.split().index((set(t.split()) - {"x"}).pop()) for t in many]
+    )
+    assert np.abs(places / 2000 - 1 / 4).max() < 0.04
 
 
 @pytest.mark.parametrize("words", [1, 3, 8, 50])
@@ -178,6 +184,8 @@ def sentences(*labels):
         (lambda: SentenceClassifier()(NARROW), ValueError, "of width"),
         (lambda: train(HELD_OUT, sentences()), ValueError, "validation: expected at"),
         (lambda: train(HELD_OUT, HELD_OUT, lr=1e30), ArithmeticError, "lr below"),
+        (lambda: train(HELD_OUT, HELD_OUT, lr=-1.0), ValueError, "lr: expected"),
+        (lambda: train(HELD_OUT, HELD_OUT, seed=-1), ValueError, "seed: expected"),
         (lambda: sentences(0.0), TypeError, "expected an int64 tensor"),
         (lambda: sentences(2), ValueError, "labels: .* from 0 to 1, got 2"),
         (lambda: Sentences((), LABELS[:1], "x", "train"), ValueError, "one label"),
@@ -243,6 +251,30 @@ def test_training_is_seeded_and_leaves_the_global_generator(parts, model):
     texts = parts[1].texts
     assert torch.equal(again.logits(texts), model.logits(texts))
     assert not torch.allclose(other.logits(texts), model.logits(texts))
+
+
+def test_the_steps_are_those_of_adam_and_the_best_of_them_is_kept(parts):
+    some = Sentences(parts[0].texts[:16], parts[0].labels[:16], "x", "train")
+    model = train_sentence_classifier(some, some, epochs=4, lr=1e-3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        by_hand = SentenceClassifier()
+    optimizers = (
+        torch.optim.SparseAdam(list(by_hand.embedding.parameters()), lr=1e-3),
+        torch.optim.Adam(by_hand.head.parameters(), lr=1e-3),
+    )
+    best = []
+    for _ in range(4):
+        loss = torch.nn.functional.cross_entropy(by_hand(some.texts), some.labels)
+        by_hand.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        logits = by_hand.logits(some.texts)
+        best.append((accuracy(logits, some.labels), len(best), logits))
+    chosen = max(best, key=lambda epoch: (epoch[0], -epoch[1]))
+    assert chosen[1] > 0
+    assert torch.allclose(model.logits(some.texts), chosen[2], atol=1e-5)
 
 
 def test_the_best_epoch_is_kept(parts):

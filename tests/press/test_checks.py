@@ -52,10 +52,6 @@ def faults(chapter):
     return [str(problem) for problem in check(chapter.root)]
 
 
-def test_a_good_book_has_none(chapter):
-    assert faults(chapter) == []
-
-
 def cut(start, end):
     return lambda text: text[: text.index(start)] + text[text.index(end) :]
 
@@ -82,6 +78,10 @@ say("Two.")"""
         (
             swap(":label: ex-accuracy-two", ":label: ex-accuracy-too"),
             "ex-accuracy-too has no solution",
+        ),
+        (
+            swap(":label: ex-accuracy-two", ":label: ex-accuracy-too"),
+            "solution of no exercise: ex-accuracy-two",
         ),
         (
             cut(":::{solution} ex-accuracy-one", "````{exercise-start}"),
@@ -120,9 +120,12 @@ CLAIMS = 'claim("One and one make two.", 1 + 1 == 2)\n'
     [
         (PRINTS, ":tags: [long]\n\n" + "print(seed)\n" * 16),
         (CLAIMS, CLAIMS * 16),
+        (PRINTS, 'say("Two.")'),
     ],
 )
-def test_a_cell_may_be_long_that_says_so_or_is_not_shown(make_book, old, new):
+def test_a_cell_may_speak_and_be_long_where_it_says_so_or_is_hidden(
+    make_book, old, new
+):
     chapter = make_book(text=swap(old, new)(complete()))
     pretend_publish(chapter)
     assert faults(chapter) == []

@@ -46,6 +46,9 @@ def test_run_with_parameters(make_book, tmp_path):
     )
     assert done.stdout == f"{output}\n"
     assert "full 42" in output.read_text()
+    done = command(chapter.root, "run", "01", "-p", "seed=none")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("press: 01_small failed in the cell at ")
 
 
 @pytest.mark.parametrize(

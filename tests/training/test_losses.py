@@ -259,6 +259,7 @@ def test_mirrored_and_shifted_images():
     ("call", "message"),
     [
         (lambda: IRM(weight=-1.0), "weight: expected a finite number of at"),
+        (lambda: IRM(warmup_epochs=-1), "warmup_epochs: expected"),
         (lambda: LISA(across_domains=1.5), "across_domains: expected a number in"),
         (lambda: LISA(alpha=0.0), "alpha: expected a positive"),
         (lambda: LISA(mix="blend"), "mix: expected one of mixup, cutmix"),
