@@ -1,8 +1,7 @@
-"""How the tests share two cores: what goes together, what goes first, one thread each.
+"""What all tests share: how they are spread over workers, data, a browser.
 
 ``make test`` runs them with pytest-xdist. A file stays on one worker, so that what its
-fixtures make is made once; so do all tests of the site, which share one build and one
-browser. Chapters go one by one.
+tests share is made once; chapters are shared out one by one.
 """
 
 import importlib.util
@@ -14,72 +13,36 @@ import pytest
 # As many workers as cores: torch must not start as many threads in each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SITE = "tests/site/"
-CHAPTERS = "tests/press/test_chapters.py"
-RUNTIME = "tests/press/test_clean_runtime.py"
-STUDIES = "tests/studies/"
 #: Of chapters and of studies, so that both look at the same rows. The published: 0.
 RUN_SEED = 1
 #: What a study draws with in that run, as `robustbook.studies.run` has it.
 SEED = 10_000 * RUN_SEED
 
 
-def unit_of(nodeid):
-    """Return the name of what stays on one worker."""
-    if nodeid.startswith(SITE):
-        return SITE
-    return nodeid if nodeid.startswith(CHAPTERS) else nodeid.split("::")[0]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Hand out the units in the order of the tests."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByUnit(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            return unit_of(nodeid)
-
-    config.option.loadscopereorder = False
-    return ByUnit(config, log)
-
-
 def pytest_collection_modifyitems(config, items):
-    """On several workers, begin with what takes longest: the small fill the end.
-
-    The last chapters come first: audits measure what several lessons show, and what a
-    chapter has measured is not what the first tests of studies ask for at that moment.
-    """
-    if not hasattr(config, "workerinput"):
+    """Keep the tests of a file on one worker, and those of the site, built once."""
+    if not config.pluginmanager.hasplugin("xdist"):
         return
-    later = {id(item): -k for k, item in enumerate(items)}
-    slow = {unit_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
-
-    def rank(item):
-        unit = unit_of(item.nodeid)
-        first = [SITE, RUNTIME, CHAPTERS, STUDIES]
-        for number, name in enumerate(first):
-            if unit.startswith(name):
-                return number, later[id(item)] if name == CHAPTERS else 0
-        return len(first) + (unit not in slow), 0
-
-    items.sort(key=rank)
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        if file != "tests/press/test_chapters.py":
+            group = "site" if file.startswith("tests/site/") else file
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def rows_once(tmp_path_factory):
-    """The script by which rows of studies are measured once for all workers.
+def run_folder(tmp_path_factory):
+    """The folder of all workers, with a cache of this run.
 
-    Their cache is this run's: what the user's holds may be of another processor, on
-    which trainings end with other weights.
+    What the user's holds may be of another processor, on which trainings end with
+    other weights.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ROWS_ONCE", str(folder))
         patch.setenv("ROBUSTBOOK_CACHE", str(folder / "cache"))
-        yield Path(__file__).parent / "studies" / "rows_once.py"
+        yield folder
 
 
 @pytest.fixture

@@ -44,12 +44,6 @@ def test_no_module_imports_a_private_name_of_another_package():
     assert reaches == {}
 
 
-def test_no_import_is_relative():
-    pattern = re.compile(r"^\s*from \.", re.MULTILINE)
-    relative = [path for path in SOURCES if pattern.search(path.read_text("utf-8"))]
-    assert relative == []
-
-
 def test_no_chapter_imports_a_private_name():
     pattern = re.compile(r"^\s*(?:from|import) (robustbook\S*\._\S+)", re.MULTILINE)
     for path in sorted((ROOT / "notebooks").glob("*.md")):
@@ -62,11 +56,9 @@ def test_no_chapter_imports_a_private_name():
         ("from robustbook.attacks._engine import Batch", 1),
         ("from robustbook.attacks import _engine", 1),
         ("import robustbook.attacks._engine", 1),
-        ("from robustbook.margins._recipe import VERSION", 0),
         ("from robustbook.margins import _recipe", 0),
         ("from robustbook._store.cache import cached_arrays", 0),
         ("from robustbook import __version__", 0),
-        ("from press._private import name", 1),
     ],
 )
 def test_an_import_of_a_private_name_is_detected(line, names):

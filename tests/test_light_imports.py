@@ -7,23 +7,9 @@ import sys
 import pytest
 
 HEAVY = {
-    "IPython",
-    "PIL",
-    "foolbox",
-    "jinja2",
-    "matplotlib",
-    "pandas",
-    "pooch",
-    "rich",
-    "safetensors",
-    "seaborn",
-    "sklearn",
-    "torchmetrics",
-    "torchvision",
-    "typer",
+    *("IPython", "PIL", "foolbox", "jinja2", "matplotlib", "pandas", "pooch", "rich"),
+    *("safetensors", "seaborn", "sklearn", "torchmetrics", "torchvision", "typer"),
 }
-
-
 MEASURES = (
     *("agreement", "average_case", "corruptions", "discrepancies", "label_free"),
     *("scores", "selection", "style"),

@@ -7,7 +7,6 @@ network.
 """
 
 import contextlib
-import json
 import os
 import re
 import subprocess
@@ -29,24 +28,6 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 DATA = ("README.md", "checkpoints", "reported", "results")
 
-#: What is asked of one Python, one after the other: the start of torch takes seconds.
-ASK = """
-import contextlib, io, json, sys
-from importlib.metadata import entry_points
-
-(command,) = entry_points(group="console_scripts", name="robustbook")
-answers = {}
-for name, code, argv in json.load(sys.stdin):
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            sys.argv = argv
-            exec(code, {}) if code else command.load()()
-        except SystemExit as end:
-            status = end.code or 0
-    answers[name] = status, out.getvalue(), err.getvalue()
-print(json.dumps(answers))
-"""
 HEAVY = {"matplotlib", "seaborn", "jinja2", "sklearn", "pandas", "torchvision"}
 MISSING = {
     "from robustbook.agreement import PosteriorAgreement": ("torchmetrics", "metric"),
@@ -105,10 +86,11 @@ def installed(folder, *extras):
     environment["ROBUSTBOOK_CACHE"] = str(folder / "cache")
     environment["PYTHONPATH"] = str(beside)
 
-    def run(program, *words, said=""):
+    def run(program, *words):
+        command = [str(folder / "bin" / program), *words]
         return subprocess.run(
-            [str(folder / "bin" / program), *words], input=said, capture_output=True,
-            text=True, env=environment, cwd=folder, check=False,
+            command, capture_output=True, text=True, env=environment, cwd=folder,
+            check=False,
         )  # fmt: skip
 
     return run
@@ -120,57 +102,11 @@ def plain(folder):
     return installed(folder)
 
 
-@pytest.fixture(scope="module")
-def answers(plain, data_wheel):
-    """Status, output and errors of all that is asked of a plain installation."""
-    (readme,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    lines = (
-        "import numpy, sys\n"
-        "logits, shifted_logits, source_logits, source_labels = map(numpy.load,"
-        " ('clean.npy', 'shifted.npy', 'source.npy', 'source_labels.npy'))\n"
-        f"{readme}print({HEAVY} & set(sys.modules))\n"
-    )
-    missing = (
-        f"for line in {list(MISSING)}:\n"
-        "    try:\n"
-        "        exec(line)\n"
-        "    except ModuleNotFoundError as error:\n"
-        "        print(error)\n"
-    )
-    package = ROOT / "src" / "robustbook"
-    names = {path.parent.name for path in package.glob("[a-z]*/__init__.py")}
-    names |= {path.stem for path in package.glob("[a-z]*.py")}
-    rooms = ", ".join(f"robustbook.{name}" for name in sorted(names - {"studies"}))
-    images = (
-        f"import {rooms}\n"
-        "test = robustbook.datasets.load_dataset('digits', 'test')\n"
-        "model = robustbook.models.load_model('digits-cnn-s0')\n"
-        "logits = robustbook.models.logits_of(model, test.images)\n"
-        "print(robustbook.scores.accuracy(logits, test.labels) > 0.95)\n"
-    )
-    data = (
-        "import sys\n"
-        "from robustbook.models import load_model\n"
-        "from robustbook.studies import read_results\n"
-        "def report(action, name):\n"
-        "    try:\n"
-        "        print(type(action(name)).__name__)\n"
-        "    except RuntimeError as error:\n"
-        "        print(error)\n"
-        "report(load_model, 'mnist-cnn'), report(read_results, 'agreement_speed')\n"
-        f"sys.path.append({str(data_wheel)!r} + '-unpacked')\n"
-        "report(load_model, 'mnist-cnn'), report(read_results, 'agreement_speed')\n"
-    )
-    with zipfile.ZipFile(data_wheel) as archive:
-        archive.extractall(f"{data_wheel}-unpacked")
-    # The lines first: they see what is loaded.
-    asked = [("lines", lines, []), ("missing", missing, []), ("images", images, [])]
-    asked += [("data package", data, [])]
-    asked += [(name, "", offered(name)) for name in ("score", "compare", "data")]
-    asked += [("report", "", report_on_digits())]
-    done = plain("python", "-W", "error", "-c", ASK, said=json.dumps(asked))
+def answer(plain, program):
+    """Return the lines that a Python program prints; neither it nor Python warns."""
+    done = plain("python", "-W", "error", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
+    return done.stdout.splitlines()
 
 
 def offered(command):
@@ -212,10 +148,29 @@ def test_the_data_package_carries_all_data_and_its_licence(data_wheel):
     }
 
 
-def test_what_needs_the_data_package_says_so_in_one_line_and_uses_it(answers):
-    status, out, _ = answers["data package"]
-    *missing, network, results = out.splitlines()
-    assert (status, network, results) == (0, "Sequential", "Results")
+def test_what_needs_the_data_package_says_so_in_one_line_and_uses_it(plain, data_wheel):
+    with zipfile.ZipFile(data_wheel) as archive:
+        archive.extractall(f"{data_wheel}-unpacked")
+    *missing, network, results = answer(
+        plain,
+        f"""
+import sys
+from robustbook.models import load_model
+from robustbook.studies import read_results
+
+def report(action, name):
+    try:
+        print(type(action(name)).__name__)
+    except RuntimeError as error:
+        print(error)
+
+for _ in range(2):
+    report(load_model, "mnist-cnn")
+    report(read_results, "agreement_speed")
+    sys.path.append({str(data_wheel)!r} + "-unpacked")
+""",
+    )
+    assert (network, results) == ("Sequential", "Results")
     assert len(missing) == 2
     assert all("pip install ./data" in line for line in missing)
 
@@ -238,35 +193,59 @@ def test_readme_names_the_installations_that_are_tried_here():
     ]
 
 
-def test_a_plain_installation_runs_the_lines_of_readme(answers):
-    status, out, err = answers["lines"]
-    *numbers, loaded = out.splitlines()
-    assert (status, err, len(numbers), loaded) == (0, "", 3, "set()")
+def test_a_plain_installation_runs_the_lines_of_readme(plain):
+    (readme,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    *numbers, loaded = answer(
+        plain,
+        "import numpy, sys\n"
+        "logits, shifted_logits, source_logits, source_labels = map(numpy.load,"
+        " ('clean.npy', 'shifted.npy', 'source.npy', 'source_labels.npy'))\n"
+        f"{readme}print({HEAVY} & set(sys.modules))\n",
+    )
+    assert (len(numbers), loaded) == (3, "set()")
 
 
 @pytest.mark.parametrize("command", ["score", "compare", "data"])
-def test_a_plain_installation_has_the_commands_of_readme(answers, command):
-    status, out, err = answers[command]
-    assert (status, err) == (0, "")
-    assert len(out.splitlines()) >= 4
+def test_a_plain_installation_has_the_commands_of_readme(plain, command):
+    done = plain(*offered(command))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) >= 4
 
 
-def test_a_plain_installation_has_every_room_and_networks_and_images(answers):
-    assert answers["images"] == [0, "True\n", ""]
+def test_a_plain_installation_has_every_room_and_networks_and_images(plain):
+    package = ROOT / "src" / "robustbook"
+    names = {path.parent.name for path in package.glob("[a-z]*/__init__.py")}
+    names |= {path.stem for path in package.glob("[a-z]*.py")}
+    rooms = ", ".join(f"robustbook.{name}" for name in sorted(names - {"studies"}))
+    program = (
+        f"import {rooms}\n"
+        "test = robustbook.datasets.load_dataset('digits', 'test')\n"
+        "model = robustbook.models.load_model('digits-cnn-s0')\n"
+        "logits = robustbook.models.logits_of(model, test.images)\n"
+        "print(robustbook.scores.accuracy(logits, test.labels) > 0.95)\n"
+    )
+    assert answer(plain, program) == ["True"]
 
 
-def test_what_is_missing_names_its_extra(answers):
-    assert answers["missing"][1].splitlines() == [
+def test_what_is_missing_names_its_extra(plain):
+    program = (
+        f"for line in {list(MISSING)}:\n"
+        "    try:\n"
+        "        exec(line)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        print(error)\n"
+    )
+    assert answer(plain, program) == [
         f'{package} is not installed; pip install "robustbook[{extra}]"'
         for package, extra in MISSING.values()
     ]
 
 
-def test_report_without_its_extra_says_so_in_one_line(answers):
-    status, _, err = answers["report"]
-    assert status == 1
-    assert "report: not installed: " in err
-    assert len(err.splitlines()) == 1
+def test_report_without_its_extra_says_so_in_one_line(plain):
+    done = plain(*report_on_digits())
+    assert done.returncode == 1
+    assert "report: not installed: " in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from robustbook import datasets
 from robustbook.datasets import load_sentences
 from robustbook.datasets._sentences import SENTENCES
 
@@ -16,10 +15,6 @@ needs_polarity = needs_folder("text/rt-polarity")
 #: What is made from templates needs nothing.
 NEEDED = {"sentence-polarity": [needs_polarity], "imdb": [needs_folder("imdb")]}
 PARTS = ("train", "validation", "test")
-COLLECTIONS = [
-    "template-reviews",
-    pytest.param("sentence-polarity", marks=needs_polarity),
-]
 
 
 def fingerprint(data):
@@ -58,14 +53,6 @@ def test_sentences_never_change(line):
     assert torch.bincount(data.labels).tolist() == [size // 2, size // 2]
     assert all(text == text.strip() and text for text in data.texts)
     assert fingerprint(data).startswith(sha256)
-
-
-@pytest.mark.parametrize("name", COLLECTIONS)
-def test_splits_are_disjoint(name):
-    parts = [set(load_sentences(name, part).texts) for part in PARTS]
-    sizes = datasets.dataset_spec(name).split_sizes
-    assert [len(part) for part in parts] == [sizes[part] for part in PARTS]
-    assert len(set.union(*parts)) == sum(sizes.values())
 
 
 def test_reviews_are_read_from_the_folders_of_their_authors(monkeypatch, tmp_path):

@@ -133,6 +133,7 @@ def test_samples_are_drawn_without_repetition(root):
     data = load_wild("waterbirds", "train", root=root)
     some = data.sample(6, seed=1)
     assert len(set(some.files)) == 6
+    assert [*some.files] == [file for file in data.files if file in some.files]
     assert some.files == data.sample(6, seed=1).files
     assert some.files != data.sample(6, seed=2).files
     assert len(data.sample(1000)) == len(data)

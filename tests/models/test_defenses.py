@@ -1,7 +1,6 @@
 """JPEG and Reverse Sigmoid: what they compute, and what attacks see of them."""
 
 import io
-import math
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from robustbook.attacks import pgd
 from robustbook.datasets import data_directory, load_dataset
 from robustbook.models import JPEGReverseSigmoid as Defense
 from robustbook.models import jpeg_compress, load_model, logits_of, reverse_sigmoid
@@ -121,11 +119,6 @@ def test_confident_predictions_stay(row):
         assert result.argmax(1).equal(prediction)
 
 
-def test_an_unsure_prediction_may_change():
-    y = torch.tensor([[0.34, 0.33, 0.33 - 1e-9, 1e-9]], dtype=torch.float64)
-    assert reverse_sigmoid(y.log()).argmax(1).item() == 3
-
-
 def test_reverse_sigmoid_gradients():
     logits = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
     true_slope = partial(reverse_sigmoid, straight_through=False)
@@ -149,7 +142,7 @@ ZERO = torch.zeros(3, 2)
     [
         (lambda: reverse_sigmoid(ZERO.long()), TypeError, "dtype torch.int64"),
         (lambda: reverse_sigmoid(ZERO[:, :1]), ValueError, "at least 2 classes"),
-        (lambda: reverse_sigmoid(ZERO - math.inf), ValueError, "NaN or inf"),
+        (lambda: reverse_sigmoid(torch.eye(2).log()), ValueError, "NaN or inf"),
         (lambda: reverse_sigmoid(ZERO, beta=-1), ValueError, "beta: .* got -1"),
         (lambda: reverse_sigmoid(ZERO, gamma=-1), ValueError, "gamma: .* got -1"),
         (lambda: Defense(None, quality=100), ValueError, "at most 95"),
@@ -173,20 +166,6 @@ def test_wrapper_is_both_around_the_model(model, digits):
     assert confidence.mean() < 0.5 * inner.softmax(1).amax(1).mean()
 
 
-def test_attacks_see_through_the_wrapper_or_not(model, digits):
-    share = {}
-    for straight_through in (True, False):
-        defended = Defense(model, straight_through=straight_through)
-        images = digits.images.clone().requires_grad_()
-        logits = defended(images)
-        loss = torch.nn.functional.cross_entropy(logits, digits.labels)
-        (gradient,) = torch.autograd.grad(loss, images)
-        shifted = (images.detach() + 0.25 * gradient.sign()).clamp(0, 1)
-        right = logits_of(defended, shifted).argmax(1) == digits.labels
-        share[straight_through] = float(right.double().mean())
-    assert share[True] < 0.5 < 0.8 < share[False]
-
-
 def test_surrogate_is_all_but_the_reverse_sigmoid(model, digits):
     defended = Defense(model, quality=60).eval()
     surrogate = defended.surrogate
@@ -202,40 +181,25 @@ def test_surrogate_is_all_but_the_reverse_sigmoid(model, digits):
         defended.straight_through = not hidden
         (gradient,) = torch.autograd.grad(defended.surrogate(images).sum(), images)
         assert (gradient != 0).any()
-
-
-def test_attacks_find_more_by_way_of_the_surrogate():
-    test = load_dataset("digits", "test").subset(range(100))
-    defended = load_model("digits-cnn+jpeg-rs")
-    left = {}
-    for name, attacked in (("direct", defended), ("surrogate", defended.surrogate)):
-        batch = test.images, test.labels
-        attack = pgd(attacked, *batch, eps=0.15, steps=10, progress=False)
-        right = logits_of(defended, attack.adversarial).argmax(1) == test.labels
-        left[name] = float(right.double().mean())
-    assert left["surrogate"] < left["direct"] - 0.1
+        (gradient,) = torch.autograd.grad(defended(images)[:, 0].sum(), images)
+        assert bool((gradient == 0).all()) == hidden
 
 
 # --------------------------------------------------------- a name, and a defense
 
 
-@pytest.mark.parametrize("name", ["digits-cnn", "digits-linear-s2"])
-def test_a_defense_behind_a_name_wraps_the_model(name):
-    defended = load_model(f"{name}+jpeg-rs")
-    assert isinstance(defended, Defense)
-    assert defended.straight_through
-    assert not any(module.training for module in defended.modules())
-    assert not any(p.requires_grad for p in defended.parameters())
-    images = load_dataset("digits", "test").images[:50]
-    expected = logits_of(Defense(load_model(name)), images)
-    assert torch.equal(logits_of(defended, images), expected)
-
-
-def test_defenses_can_be_stacked_and_take_the_folder():
+def test_a_defense_behind_a_name_wraps_the_model(digits):
+    inner = load_model("digits-linear-s2")
     folder = data_directory() / "checkpoints"
-    twice = load_model("digits-cnn+jpeg-rs+jpeg-rs", directory=folder)
-    assert isinstance(twice.model, Defense)
-    assert not isinstance(twice.model.model, Defense)
+    once, twice = (
+        load_model(f"digits-linear-s2{suffix}", directory=folder)
+        for suffix in ("+jpeg-rs", "+jpeg-rs+jpeg-rs")
+    )
+    assert not any(module.training for module in once.modules())
+    assert not any(p.requires_grad for p in once.parameters())
+    for named, expected in ((once, Defense(inner)), (twice, Defense(Defense(inner)))):
+        shown = logits_of(expected, digits.images)
+        assert torch.equal(logits_of(named, digits.images), shown)
 
 
 @pytest.mark.parametrize("name", ["digits-cnn+oak", "digits-cnn+", "+jpeg-rs", "+"])

@@ -11,9 +11,6 @@ import pytest
 from press.checks import check
 from press.claim_faults import ledger_faults
 from press.claims import (
-    REFUTATIONS,
-    VERDICTS,
-    WEIGHTS,
     find_evidence,
     insert_values,
     ledger_file,
@@ -120,39 +117,19 @@ def glue(chapter, **values):
     chapter.published.write_text(json.dumps({"cells": cells}), encoding="utf-8")
 
 
-def test_a_good_ledger_is_read_and_has_no_fault(book):
-    ledger = read_ledger(book.root)
-    assert [claim.id for claim in ledger.claims] == ["paper-adds", "paper-always"]
-    first, second = ledger.claims
-    assert first.anchor == "claim-paper-adds"
-    assert (first.tested, second.tested) == (True, False)
-    assert ledger.of(ledger.documents[0]) == ledger.claims
-    assert ledger.first == ("paper-always",)
+def test_a_good_ledger_or_none_has_no_fault(book):
+    assert [claim.tested for claim in read_ledger(book.root).claims] == [True, False]
+    assert list(ledger_faults(book.root)) == []
+    ledger_file(book.root).unlink()
     assert list(ledger_faults(book.root)) == []
 
 
-def test_a_book_without_ledger_has_no_fault(make_book):
-    assert list(ledger_faults(make_book().root)) == []
-
-
-def test_evidence_is_linked_by_the_right_role(book):
+def test_evidence_has_a_role_and_the_tested_cell_that_follows(book):
     places = find_evidence(book.root)
-    roles = {label: place.role for label, place in places.items()}
-    assert roles == {
-        "ch-accuracy": "ref",
-        "sec-add": "ref",
-        "thm-sum": "prf:ref",
-        "fig-sum": "numref",
-        "ex-accuracy-one": "ref",
-        "ex-accuracy-two": "ref",
-    }
-
-
-def test_evidence_leads_to_the_tested_cell_that_follows(book):
-    places = find_evidence(book.root)
+    roles = {"sec-add": "ref", "thm-sum": "prf:ref", "fig-sum": "numref"}
+    assert {label: places[label].role for label in roles} == roles
     lines = book.source.read_text(encoding="utf-8").splitlines()
     line = places["fig-sum"].test
-    assert line is not None
     assert any("claim(" in text for text in lines[line - 2 : line + 3])
     assert places["thm-sum"].test == line
     assert places["ex-accuracy-one"].test is None
@@ -210,17 +187,12 @@ def test_faults_are_among_those_of_the_book(book):
         "As Section 3.6.2 and Tables 4.1, 4.2 and 4.5 say.",
         "At {glue:text}`sum-share:.1%` and in {ref}`3.5 <sec-add>`.",
         "For $K = 3$ and batches of 16.",
+        "Not 2.5, as it says.",
     ],
 )
 def test_numbers_that_are_not_measured_may_stand(book, text):
     glue(book, sum_share=0.25)
-    write(book, LEDGER.replace("We counted.", text))
-    assert list(ledger_faults(book.root)) == []
-
-
-def test_a_finding_may_quote_the_numbers_of_the_claim(book):
-    text = LEDGER.replace("make $2$.", "make 2.5.").replace("We", "Not 2.5, we")
-    write(book, text)
+    write(book, LEDGER.replace("make $2$", "make 2.5").replace("We counted.", text))
     assert list(ledger_faults(book.root)) == []
 
 
@@ -247,12 +219,6 @@ def test_values_come_from_the_executed_chapter(book):
 
 def test_the_book_has_a_ledger_without_fault():
     assert list(ledger_faults(ROOT)) == []
-    ledger = read_ledger(ROOT)
-    assert {document.id for document in ledger.documents} >= {"paper", "thesis"}
-    assert {claim.verdict for claim in ledger.claims} == set(VERDICTS)
-    assert {claim.weight for claim in ledger.claims} == set(WEIGHTS)
-    assert {claim.by for claim in ledger.claims} <= {"", *REFUTATIONS}
-    assert len(ledger.first) == 10
 
 
 def test_every_quotation_stands_in_its_document():

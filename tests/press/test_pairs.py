@@ -64,16 +64,10 @@ def test_what_the_page_does_not_show_stands_before_the_next_code(chapter):
     pair = nbformat.reads(
         pair_text(source, ["# Small", first, second, "## Key takeaways"]), as_version=4
     )
-    kinds = [cell.source.split("\n")[0] for cell in pair.cells]
-    assert kinds == [
-        "# Small",
-        'profile = "quick"',
-        "print(profile, seed)",
-        "## Key takeaways",
-        "def claim(said, holds):",
-    ]
+    code = [i for i, cell in enumerate(pair.cells) if cell.cell_type == "code"]
+    assert code == [1, 2, 4]
     folded = [cell.id for cell in pair.cells if "jupyter" in cell.metadata]
-    assert folded == [cells[hidden].id]
+    assert folded == [cells[hidden].id] == [pair.cells[4].id]
 
 
 def test_the_code_of_a_solution_is_folded_with_what_it_says(make_book):
@@ -113,12 +107,9 @@ def test_the_pair_installs_the_release_where_it_is_missing(chapter):
     title, note, install, *rest = nbformat.reads(write_pair(chapter), 4).cells
     assert "https://us.example.org/book/book/chapters/01_small.html" in note.source
     address = f"https://example.org/us/book/archive/{revision('main')}.tar.gz"
-    *guard, command = install.source.splitlines()
-    assert command == (
-        f'    %pip install -q "robustbook[chapters] @ {address}" '
-        f'"robustbook-data @ {address}#subdirectory=data"'
-    )
-    assert guard[-1].startswith(f'if installed != "{__version__}" or not all(')
+    command = install.source.splitlines()[-1]
+    assert f'"robustbook[chapters] @ {address}"' in command
+    assert f'"robustbook-data @ {address}#subdirectory=data"' in command
     # The chapter itself is as it was written.
     assert [title.source, *(cell.source for cell in rest)] == [
         cell.source for cell in before

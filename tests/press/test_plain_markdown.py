@@ -45,6 +45,11 @@ def cell(index):
             "[x](https://book.example/book/chapters/03.html#y)",
         ),
         "code": ("::\n\n  x = 1", "```\nx = 1\n```"),
+        "boxes": (".. admonition:: Here\n\n   So.", "> **Here**\n>\n> So."),
+        "pictures": (
+            ".. image:: a.png\n   :alt: A line",
+            "![A line](https://book.example/book/chapters/a.png)",
+        ),
         "code with backticks": ("``a`b``", "``a`b``"),
     }.values(),
     ids=lambda value: None,

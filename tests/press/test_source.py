@@ -56,13 +56,9 @@ def test_broken_text_is_named(make_book):
         read_source(chapter)
 
 
-def test_what_is_written_can_be_read_by_everyone(tmp_path):
-    write_whole(tmp_path / "new.txt", "new")
-    assert (tmp_path / "new.txt").stat().st_mode & 0o777 == 0o644
-
-
 def test_write_whole_or_not_at_all(make_book, monkeypatch):
     chapter: Chapter = make_book()
+    assert chapter.pair.stat().st_mode & 0o777 == 0o644, "everyone can read it"
     before = chapter.pair.read_bytes()
 
     def fail(*args):

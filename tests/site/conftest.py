@@ -6,7 +6,6 @@ built here, in the time in which other workers run other tests.
 
 from __future__ import annotations
 
-import gc
 import os
 import posixpath
 import subprocess
@@ -141,7 +140,6 @@ def site(build):
     if faults:
         pytest.fail("no site: see test_the_site_is_built_strictly", pytrace=False)
     pages = {}
-    gc.disable()
     for path in sorted(root.rglob("*.html")):
         address = path.relative_to(root).as_posix()
         moved = address.removesuffix(".html") in CONFIG["sphinx"]["config"]["redirects"]
@@ -149,9 +147,6 @@ def site(build):
             continue
         soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         pages[address] = Page(address, soup)
-    # Millions of objects, which no later collection has to look through again.
-    gc.freeze()
-    gc.enable()
     return Site(root, pages)
 
 

@@ -43,15 +43,16 @@ def test_weights_mode_switches_and_code_count():
 
 
 class Shifted(nn.Module):
-    def __init__(self, mean):
+    def __init__(self, mean, scale):
         super().__init__()
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
-        self.scale = torch.tensor(mean)
+        self.scale = torch.tensor(scale)
 
 
-def test_buffers_that_are_not_saved_count():
-    assert model_sum(Shifted(0.1)) == model_sum(Shifted(0.1))
-    assert model_sum(Shifted(0.1)) != model_sum(Shifted(0.2))
+def test_buffers_and_tensors_that_are_not_saved_count():
+    models = [Shifted(*values) for values in ((0.1, 1.0), (0.2, 1.0), (0.1, 2.0))]
+    assert len({model_sum(model) for model in models}) == 3
+    assert model_sum(models[0]) == model_sum(Shifted(0.1, 1.0))
 
 
 def test_imports_of_a_module_of_the_package_count(monkeypatch):

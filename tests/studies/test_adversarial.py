@@ -19,10 +19,8 @@ from robustbook.agreement import (
 )
 from robustbook.datasets import load_dataset
 from robustbook.models import features_of, load_model, logits_of
-from robustbook.studies.adversarial.adversarial_groups import BINS
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.adversarial.boundary import _at_the_boundary
-from robustbook.studies.adversarial.noise import FOCUS, RATIOS
 from robustbook.studies.adversarial.norm_quantiles import _quantiles
 from robustbook.studies.adversarial.settings import SETTINGS
 from robustbook.studies.run import Run
@@ -30,7 +28,7 @@ from robustbook.studies.run import Run
 from ..conftest import SEED
 
 (SETTING,) = SETTINGS["quick"]
-LINEAR, NETWORK = "digits-linear-s0", "digits-cnn-s0"
+NETWORK = "digits-cnn-s0"
 NOISY, DEFENDED = "digits-cnn-noise-s0", "digits-cnn-adv-s0"
 RUN = Run("attacks", "quick", SEED, "cpu", (SETTING,))
 
@@ -155,16 +153,9 @@ def test_pseudo_agreement_depends_on_what_pa_does_not(pseudo_agreement):
 
 
 def test_examples_are_small_pictures(attack_examples):
-    rows = attack_examples.rows
-    assert {row["attack"] for row in rows} == {"clean", *SETTING.steps} - {
-        "pgd-surrogate"
-    }
-    for row in rows[:3]:
+    for row in attack_examples.rows:
         with Image.open(io.BytesIO(base64.b64decode(row["png"]))) as picture:
             assert picture.size == (8, 8)
-    for row in rows:
-        if row["attack"] in ("pgd", "apgd-ce", "apgd-dlr"):
-            assert row["norm"] <= SETTING.focus + 1e-6
         if row["attack"] == "clean":
             assert row["predicted"] == row["label"]
 
@@ -183,22 +174,13 @@ def test_groups_add_up_and_intervals_hold_their_estimate(adversarial_groups):
         assert kept + fooled + wrong + last == row["samples"]
         assert kept + fooled == pytest.approx(row["accuracy"] * row["samples"])
         assert kept + wrong == pytest.approx(row["same_answer_rate"] * row["samples"])
-        assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
-        value, low, high = (row[f"auroc_attack{end}"] for end in ("", "_low", "_high"))
-        if None not in (value, low, high):
-            assert 0 <= low <= high <= 1
-            assert low - 0.1 <= value <= high + 0.1
     for row in adversarial_groups.select(table="rank"):
         tau, low, high = (row[f"tau{end}"] for end in ("", "_low", "_high"))
-        assert tau is None or -1 <= tau <= 1
         if low is not None:
-            assert -1 <= low <= high <= 1
             # Around the estimate, but for what would exceed 1.
             assert high == 1 or tau - low == pytest.approx(high - tau, abs=1e-5)
-        assert row["models"] == len(SETTING.models)
     histograms = adversarial_groups.frame(table="histogram")
     shares = histograms.groupby(["model", "attack", "group"]).share
-    assert set(shares.size()) == {BINS}
     assert set(shares.sum().round(9)) <= {0, 1}
 
 
@@ -216,9 +198,10 @@ def test_shares_end_where_all_are_attacked(adversarial_groups):
 
 
 def test_groups_of_one_model_by_hand(adversarial_groups):
-    eps = SETTING.focus
-    pair = attacked(NETWORK, eps=eps)
-    row = adversarial_groups.row(table="summary", model=NETWORK, attack="pgd", eps=eps)
+    rows = adversarial_groups.select(table="summary", attack="pgd")
+    # Its wrong answers change, too.
+    row = next(row for row in rows if row["count_changed_wrong"])
+    pair = attacked(row["model"], eps=row["eps"])
     clean, shifted = pair.logits.double(), pair.shifted_logits.double()
     before, after = clean.softmax(1).amax(1), shifted.softmax(1).amax(1)
     correct = clean.argmax(1) == pair.labels
@@ -272,13 +255,6 @@ def test_a_quantile_is_a_point_of_the_curve_of_robust_accuracy(norm_quantiles):
         assert below >= row["quantile"] - 1e-9
         assert float((norms < row["norm"]).double().mean()) < row["quantile"]
     assert rows[0]["wrong"] == float((norms == 0).double().mean())
-
-
-def test_the_closest_is_never_farther(norm_quantiles):
-    table = norm_quantiles.frame().pivot(
-        index=["model", "quantile"], columns="attack", values="norm"
-    )
-    assert (table.closest <= table[["fmn", "fab"]].min(axis=1)).all()
 
 
 def test_failures_are_infinite_and_intervals_cover():
@@ -342,15 +318,6 @@ def test_adam_ends_below_the_maximum_and_near_it_where_there_is_one(growing_shar
     assert (last.best_pa - last.pa)[last.index > 0].max() < 1e-3
 
 
-def test_confidence_of_all_is_that_of_the_other_studies(growing_shares, boundary):
-    for model in SETTING.models:
-        whole = growing_shares.row(what="confidence", model=model, ratio=1.0)
-        other = boundary.row(model=model, attack="fmn")
-        for mine, theirs in (("before_1", "before"), ("after_1", "after")):
-            assert whole[mine] == pytest.approx(other[theirs])
-        assert whole["pa"] == pytest.approx(other["pa"], abs=1e-8)
-
-
 def test_half_of_the_images_are_those_that_need_least(growing_shares):
     pair = attacked(DEFENDED, "fmn")
     half = pair.norms.argsort(stable=True)[: len(pair.norms) // 2]
@@ -396,15 +363,6 @@ def test_more_steps_are_compared_on_the_same_images(attack_steps):
 # ------------------------------------------------------------------- noise and words
 
 
-def check_scores(row, classes):
-    top, same = math.log(classes), row["same_answer_rate"]
-    assert 0 <= row["pa"] <= top - (1 - same) * math.log(2) + 1e-9
-    assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
-    assert 1 / classes <= row["confidence_after"] <= 1
-    error = math.sqrt(same * (1 - same) / row["samples"])
-    assert row["same_answer_rate_se"] == pytest.approx(error)
-
-
 def test_many_words_lead_the_classifier(text_edits):
     clean = {row["training_seed"]: row for row in text_edits.select(what="model")}
     for row in text_edits.select(what="shift", how="insert", power=64):
@@ -415,22 +373,20 @@ def test_many_words_lead_the_classifier(text_edits):
 
 
 def test_noise_rows(noise):
-    kinds = {row["what"] for row in noise.rows}
-    assert kinds == {"model", "strength", "ratio", "kernel", "adam"}
-    strength = noise.select(what="strength")
-    for row in strength:
-        check_scores(row, 10)
-    models = {row["model"] for row in strength}
-    sigmas = {row["sigma"] for row in strength}
-    assert len(strength) == len(models) * len(sigmas) * 2
-    assert set(FOCUS.values()) < sigmas
+    for row in noise.select(what="strength"):
+        same = row["same_answer_rate"]
+        assert row["pa"] <= math.log(10) - (1 - same) * math.log(2) + 1e-9
+        assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
+        error = math.sqrt(same * (1 - same) / row["samples"])
+        assert row["same_answer_rate_se"] == pytest.approx(error)
+    draws = noise.frame(what="strength").groupby(["model", "sigma"]).pa
+    assert (draws.nunique() == draws.size()).mean() > 0.9, "each draw is another"
     for row in noise.select(what="ratio", ratio=0.0):
         assert row["pa"] == pytest.approx(math.log(10))
     for row in noise.select(what="ratio", ratio=1.0):
         where = {key: row[key] for key in ("model", "sigma", "draw")}
         same = noise.row(what="strength", **where)
         assert row["pa"] == pytest.approx(same["pa"], abs=1e-8)
-    assert {row["ratio"] for row in noise.select(what="ratio")} == {*RATIOS}
     for row in (*noise.select(what="kernel"), *noise.select(what="adam")):
         assert row["kernel"] <= row["best_pa"] + 1e-9
 

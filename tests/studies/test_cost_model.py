@@ -63,8 +63,6 @@ def test_what_is_predicted_grows_with_the_work(cost_model):
         assert double["product"] == pytest.approx(2 * parts["product"])
         # Loosely: a busy machine is no reason to fail.
         assert 0.1 < row["predicted"] / row["cpu"] < 10
-
-
-def test_streams_take_as_many_passes_as_arrays(cost_model):
+    # Streams take as many passes as arrays.
     for row in cost_model.select(what="passes"):
         assert row["passes"] == row["streamed"] <= row["blind"]

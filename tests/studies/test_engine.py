@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from robustbook._engine import Engine, connect, run_on_worker
 from robustbook._store import cache
@@ -72,41 +71,14 @@ def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):
         _compute._with_code("robustbook.scores", "0" * 64, int)
 
 
-def test_two_runs_on_one_cache_do_no_part_twice(tmp_path, monkeypatch):
+@pytest.fixture
+def done(tmp_path, monkeypatch):
+    """The parts that a study of five has computed."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     done = []
 
     def compute(part):
         time.sleep(0.02)
-        done.append(part)
-        return {"x": torch.zeros(1).numpy()}
-
-    def measure(_, part):
-        cached_arrays({"part": part}, partial(compute, part), code="robustbook.scores")
-
-    module = "robustbook.studies.agreement_speed"
-    monkeypatch.setattr(f"{module}.measure", measure, raising=False)
-    jobs = [(part,) for part in range(8)]
-    monkeypatch.setattr(f"{module}.parts", lambda _: jobs, raising=False)
-    study = Study("toy", "agreement_speed")
-    # Python 3.11 cannot parse in two threads at once, as two processes do.
-    fingerprint("robustbook.scores", study.code)
-    with ThreadPoolExecutor(2) as pool:
-        runs = [
-            pool.submit(_compute._compute_parts, study, None, Engine()) for _ in "ab"
-        ]
-    for run in runs:
-        run.result()
-    assert sorted(done) == [*range(8)]
-
-
-def test_an_engine_starts_no_part_after_the_deadline(tmp_path, monkeypatch):
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    done = []
-    for module in (_compute, cache):
-        monkeypatch.setattr(module, "time", lambda: float(len(done)))
-
-    def compute(part):
         done.append(part)
         return {"x": np.zeros(1)}
 
@@ -116,6 +88,25 @@ def test_an_engine_starts_no_part_after_the_deadline(tmp_path, monkeypatch):
     module = "robustbook.studies.agreement_speed"
     monkeypatch.setattr(f"{module}.measure", measure, raising=False)
     monkeypatch.setattr(f"{module}.parts", lambda _: zip("abcde"), raising=False)
+    return done
+
+
+def test_two_runs_on_one_cache_do_no_part_twice(done):
+    study = Study("toy", "agreement_speed")
+    # Python 3.11 cannot parse in two threads at once, as two processes do.
+    fingerprint("robustbook.scores", study.code)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [
+            pool.submit(_compute._compute_parts, study, None, Engine()) for _ in "ab"
+        ]
+    for run in runs:
+        run.result()
+    assert sorted(done) == [*"abcde"]
+
+
+def test_an_engine_starts_no_part_after_the_deadline(done, monkeypatch):
+    for module in (_compute, cache):
+        monkeypatch.setattr(module, "time", lambda: float(len(done)))
     for end in (3.0, 3.0, 4.0):
         _compute._compute_parts(Study("toy", "agreement_speed"), None, Engine(), end)
     assert done == ["a", "b", "c", "d"]

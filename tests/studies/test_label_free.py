@@ -150,16 +150,6 @@ def row_of(rows, score="paired_accuracy", statistic="error"):
     return row
 
 
-def test_a_rival_that_errs_twice_as_much_is_behind_by_the_error():
-    errors = np.random.default_rng(0).uniform(0.05, 0.1, size=(6, 5))
-    rows = list(summary.summarize(made_up(errors)))
-    ours, rival = row_of(rows), row_of(rows, "confidence")
-    assert ours["value"] == pytest.approx(errors.mean(), abs=1e-5)
-    assert ours["behind"] == ours["behind_low"] == ours["behind_high"] == 0
-    assert rival["behind"] == pytest.approx(errors.mean(), abs=1e-5)
-    assert 0 < rival["behind_low"] < rival["behind"] < rival["behind_high"]
-
-
 def test_copies_of_networks_and_of_kinds_do_not_narrow_an_interval():
     errors = np.random.default_rng(1).uniform(0, 0.2, size=(5, 4))
     once = row_of(summary.summarize(made_up(errors)))
@@ -192,14 +182,6 @@ def test_intervals_take_in_networks_and_shifts_together():
         alone.append(abs(errors.mean() - 1) < error)
     assert np.mean(held) > 0.85
     assert np.mean(alone) < 0.6, "cells are not independent, and it would show"
-
-
-def test_trainings_of_a_network_are_one_family():
-    names = ["digits-cnn-grad1e-4-s0", "digits-cnn-grad1e-4-s3", "cifar10-cnn_a_mix"]
-    families = [summary.family_of(name) for name in names]
-    assert families[0] == families[1] == "digits-cnn-grad1e-4"
-    assert families[2] == summary.family_of("mnist-cnn_a_adv")
-    assert families[0] != summary.family_of("digits-cnn-grad1e-3-s0")
 
 
 def test_orders_and_choices_of_a_score_that_knows_or_turns_round():

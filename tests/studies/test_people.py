@@ -26,13 +26,6 @@ def votes():
     return made_up_votes(torch.tensor(logits(name)), seed=SEED)
 
 
-def test_both_kinds_of_networks_are_in_each_profile_and_overlap(people):
-    for networks, _ in SETTINGS.values():
-        assert min(list(networks.models.values()).count(kind) for kind in (0, 1)) > 3
-    for row in people.select(what="robust"):
-        assert row["difference_low"] < row["difference_high"]
-
-
 def test_rows_of_a_network_are_its_agreements(people, votes):
     name = "digits-cnn-noise-s1"
     row, scores = people.row(what="model", model=name), logits(name)

@@ -1,6 +1,5 @@
 """Leave one domain out: what is trained on, what is paired, what is scored."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -66,12 +65,8 @@ def test_rows_are_whole_and_obey_what_is_proved(photographs):
     trainings = 3 * setting.seeds * len(setting.heads) * len(setting.learners)
     assert len(epochs) == trainings * setting.epochs
     assert len(photographs.select(what="shift")) == 4 * trainings
-    for row in epochs:
-        assert row["worst"] <= row["test"]
-        for name in PAIRINGS:
-            assert 0 <= row[f"pa/{name}"] <= math.log(10)
+    assert all(row["worst"] <= row["test"] for row in epochs)
     for row in photographs.select(what="pairs"):
-        assert row["partners"] <= row["pairs"]
         assert (row["pairing"] != "nearest") <= (row["most"] == 1)
         # No pairing one to one is nearer than the best, none farther than chance.
         if row["pairing"] == "assignment":

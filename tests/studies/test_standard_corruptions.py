@@ -11,42 +11,32 @@ from robustbook.corruptions import (
     mean_corruption_error,
 )
 from robustbook.models import load_model, logits_of
-from robustbook.studies import STUDIES, results_for
+from robustbook.studies import STUDIES
 from robustbook.studies.lenses.standard_corruptions import SETTINGS
-from robustbook.studies.run import SEEDS_A_RUN
 
-from ..conftest import RUN_SEED
+from ..conftest import SEED
 
 (SETTING,) = SETTINGS["quick"]
 NETWORK = "digits-cnn-noise-s0"
 
 
-@pytest.fixture(scope="module")
-def standard():
-    return results_for(
-        "standard_corruptions", profile="quick", seed=RUN_SEED, device="cpu"
-    )
-
-
-def test_errors_are_those_of_each_corruption(standard):
-    errors = standard.frame(what="error")
+def test_errors_are_those_of_each_corruption(standard_corruptions):
+    errors = standard_corruptions.frame(what="error")
     assert not errors.duplicated(["network", "kind"]).any()
     assert len(errors) == len(SETTING.models) * (1 + len(CORRUPTIONS))
     data, model = SETTING.data(), load_model(NETWORK)
     for kind in ("contrast", "fog"):
-        row = standard.row(what="error", network=NETWORK, kind=kind)
+        row = standard_corruptions.row(what="error", network=NETWORK, kind=kind)
         for severity in (1, 5):
-            images = corrupt(
-                data.images, kind, severity=severity, seed=SEEDS_A_RUN * RUN_SEED
-            )
+            images = corrupt(data.images, kind, severity=severity, seed=SEED)
             wrong = logits_of(model, images).argmax(1) != data.labels
             expected = float(wrong.double().mean())
             assert row[f"error_{severity}"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_networks_have_the_means_of_their_errors(standard):
-    for row in standard.select(what="network"):
-        rows = standard.select(what="error", network=row["network"])
+def test_networks_have_the_means_of_their_errors(standard_corruptions):
+    for row in standard_corruptions.select(what="network"):
+        rows = standard_corruptions.select(what="error", network=row["network"])
         errors = {r["kind"]: r["error"] for r in rows}
         clean = errors.pop("clean")
         assert row["clean"] == clean

@@ -15,7 +15,6 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from robustbook._store.cache import cached_arrays
-from robustbook._store.files import sha256_of
 from robustbook._store.provenance import Code, package_source
 from robustbook.datasets import DataUnavailableError
 from robustbook.models import list_models, list_public_models
@@ -35,7 +34,6 @@ from robustbook.studies.run import Run, Setting
 from ..conftest import RUN_SEED
 
 NAMES = sorted(STUDIES)
-HEX = set("0123456789abcdef")
 #: Studies of some minutes at most: times of this machine.
 KEEP_NOTHING = {"agreement_speed", "average_case_speed", "cost_model"}
 
@@ -69,26 +67,14 @@ def test_settings_name_networks_that_exist_and_inputs_follow_from_them(name):
     study = STUDIES[name]
     for profile in ("quick", "full"):
         sums = study.inputs(profile)
-        assert all(len(one) == 64 and set(one) <= HEX for one in sums.values())
         for setting in study.settings(profile):
             networks = {one.partition("+")[0] for one in setting.checkpoints()}
             assert networks <= known & set(sums)
-            if hasattr(setting, "eps") and hasattr(setting, "focus"):
-                assert setting.focus in setting.eps
     # What is measured in full is downloaded, unless it is made up.
-    assert study.inputs("full") or study.settings("full")[0].kind == "made up"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stamp_covers_the_study_and_what_it_runs_and_nothing_that_presents(name):
-    study = STUDIES[name]
+    assert sums or study.settings("full")[0].kind == "made up"
+    # What presents the rows does not make them stale.
     modules = Code(package_source()).closure(study.code)
-    assert study.code in modules
     assert not {"robustbook.style", "robustbook.studies"} & set(modules)
-    attacks = {module.rpartition("._")[2] for module in modules if "attacks" in module}
-    expected = {"agreement_speed": set(), "noise": {"pgd"}, "pseudo_agreement": set()}
-    if name in expected:  # noise takes its noise from training, which knows PGD
-        assert not attacks & {"apgd", "fab", "fmn", "pgd"} - expected[name]
 
 
 def test_unknown_names_profiles_seeds_and_devices_are_refused():
@@ -106,16 +92,6 @@ def test_unknown_names_profiles_seeds_and_devices_are_refused():
 
 
 # ---------------------------------------------------------------------- provenance
-
-
-def test_quick_rows_touch_neither_git_nor_a_folder(toy, refuse, monkeypatch):
-    for name in ("_stored.subprocess.run", "_stored.write_text", "_study.fingerprint"):
-        monkeypatch.setattr(f"robustbook.studies.{name}", refuse)
-    results = results_for("toy", profile="quick", device="cpu")
-    assert [row["part"] for row in results.rows] == ["a", "b"]
-    assert results.provenance["device"] == "cpu"
-    assert {"python", "torch"} <= results.provenance["versions"].keys()
-    assert results.stamp == {}
 
 
 def test_what_is_edited_during_a_run_is_not_in_its_stamp(toy, monkeypatch):
@@ -276,7 +252,7 @@ class Asked(Exception):  # noqa: N818 - no error
 
 @pytest.mark.parametrize("name", NAMES)
 def test_other_weights_and_seeds_are_other_keys_of_a_study(name, monkeypatch):
-    """By the first part that it asks for: for the others, see rows_once.py."""
+    """By the first part that it asks for: for the others, see conftest.py."""
     if name in KEEP_NOTHING:
         return
     study = STUDIES[name]
@@ -315,12 +291,6 @@ def test_stored_rows_of_another_profile_are_refused(monkeypatch):
     monkeypatch.setattr("robustbook.studies.read_results", lambda _: quick)
     with pytest.raises(DataUnavailableError, match="expected stored rows of the full"):
         results_for("noise", profile="full")
-
-
-def test_a_study_forecasts_what_it_took():
-    stored = read_results("adversarial_sweep").provenance["seconds"]
-    assert STUDIES["adversarial_sweep"].forecast() == stored
-    assert replace(STUDIES["noise"], name="nothing").forecast() is None
 
 
 # ---------------------------------------------------------------------- statistics
@@ -388,27 +358,6 @@ def test_the_command_stores_checks_and_confirms(toy, project):
     assert "toy: its rows are not those that were measured; restore it" in told
 
 
-def test_a_changed_byte_of_a_checkpoint_is_seen(toy, project):
-    command("toy", "--device", "cpu")
-    (project / "src").symlink_to(Path(__file__).parents[2] / "src")
-    folder = project / "data" / "checkpoints"
-    folder.mkdir()
-    weights = folder / "toy-s0.safetensors"
-    weights.write_bytes(b"weights")
-    entry = {"file": weights.name, "sha256": sha256_of(weights)}
-    text = json.dumps({"schema": 1, "checkpoints": {"toy-s0": entry}})
-    (folder / "registry.json").write_text(text)
-    path = project / "data" / "results" / "toy.json"
-    stored = json.loads(path.read_text())
-    stored["stamp"]["inputs"] = {"toy-s0": entry["sha256"]}
-    path.write_text(json.dumps(stored))
-    assert command("check") == (0, "")
-    weights.write_bytes(b"weighty")
-    code, told = command("check")
-    assert code == 1
-    assert "toy: other checkpoints than it was measured on: toy-s0; run" in told
-
-
 def test_the_command_keeps_full_rows_and_says_what_is_wrong(toy, project):
     command("toy", "--device", "cpu")
     path = project / "data" / "results" / "toy.json"
@@ -471,10 +420,7 @@ def test_an_interrupted_study_says_that_it_goes_on(toy, project, monkeypatch):
     monkeypatch.setattr("robustbook.studies.agreement_speed.rows", stopped)
     code, told = command("toy", "--device", "cpu", "--engine", "local:1")
     assert code == 130
-    assert told.endswith(
-        "toy: interrupted; what was measured is kept, and the same command goes on "
-        "from there\n"
-    )
+    assert "the same command goes on" in told
 
 
 def test_a_study_stops_between_two_parts_and_goes_on(toy, project):

@@ -30,13 +30,14 @@ def trained(data, *, seed=0, epochs=2, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        {"loss": ERM()},
+        {"seed": 1},
         {"noise_std": 0.3},
         {"loss": adversarial_loss(eps=0.1, steps=2)},
         {"loss": gradient_norm_loss(weight=0.1)},
         {"loss": LISA(across_domains=0.0)},
     ],
-    ids=["plain", "noise", "adversarial", "gradient", "mixed"],
+    ids=["plain", "seed", "noise", "adversarial", "gradient", "mixed"],
 )
 def test_training_repeats_to_the_last_bit(small, same_weights, options):
     torch.manual_seed(1)
@@ -47,16 +48,8 @@ def test_training_repeats_to_the_last_bit(small, same_weights, options):
     assert losses == again
     assert same_weights(first, second)
     assert torch.equal(state, torch.get_rng_state())  # the global one is left alone
-
-
-def test_a_learner_of_one_domain_is_its_loss(small, same_weights):
-    assert same_weights(trained(small)[0], trained(small, loss=ERM())[0])
-
-
-def test_seed_and_noise_matter(small, same_weights):
-    plain, _ = trained(small)
-    for options in ({"seed": 1}, {"noise_std": 0.3}):
-        assert not same_weights(plain, trained(small, **options)[0])
+    # The learner of one domain is its loss; everything else trains otherwise.
+    assert same_weights(first, trained(small)[0]) == (options == {"loss": ERM()})
 
 
 def test_training_learns_and_leaves_the_data_alone(small):
@@ -67,6 +60,13 @@ def test_training_learns_and_leaves_the_data_alone(small):
     assert accuracy(logits_of(model, small.images), small.labels) > 0.9
     trained(small, noise_std=0.5, epochs=1)
     assert torch.equal(before, small.images)
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_its_images(small):
+    """Though its last batch is smaller: weights hardly move at this rate."""
+    model, (loss,) = trained(small, epochs=1, lr=1e-9)
+    exact = cross_entropy_loss(model, small.images, small.labels, None)
+    assert loss == pytest.approx(exact.item(), rel=1e-5)
 
 
 def test_the_rates_are_those_of_torch():
@@ -89,16 +89,11 @@ def test_trapezoid():
     assert rates[99] == 0.05
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("epochs", 0), ("lr", 0.0), ("batch_size", -1), ("noise_std", -0.1), ("seed", -1)],
-)
-def test_bad_options_are_named(small, option, value):
-    with pytest.raises(ValueError, match=f"{option}: expected"):
-        trained(small, **{option: value})
-
-
-def test_no_images_and_divergence_are_told(small):
+def test_bad_options_no_images_and_divergence_are_named(small):
+    options = {"epochs": 0, "lr": 0.0, "batch_size": -1, "noise_std": -0.1, "seed": -1}
+    for option, value in options.items():
+        with pytest.raises(ValueError, match=f"{option}: expected"):
+            trained(small, **{option: value})
     with pytest.raises(ValueError, match="dataset: expected at least one image"):
         trained(small.subset([]))
     broken = dataclasses.replace(small, images=small.images * math.nan)
@@ -118,26 +113,6 @@ def test_adversarial_training_makes_robust(small):
         for loss in (cross_entropy_loss, adversarial_loss(eps=0.1, steps=3))
     )
     assert robust < 0.7 * plain
-
-
-def slope(model, images, labels, generator):
-    """Mean norm of the gradient of each image's cross-entropy by its pixels."""
-    images = images.detach().clone().requires_grad_()
-    value = cross_entropy_loss(model, images, labels, generator) * len(images)
-    (gradient,) = torch.autograd.grad(value, images, create_graph=True)
-    return gradient.flatten(1).norm(dim=1).mean()
-
-
-def test_a_loss_of_ones_own_and_the_gradient_norm_flatten(small):
-    def penalized(*arguments):
-        return cross_entropy_loss(*arguments) + 10 * slope(*arguments)
-
-    rough, smooth, ours = (
-        slope(trained(small, epochs=10, loss=loss)[0], small.images, small.labels, None)
-        for loss in (cross_entropy_loss, penalized, gradient_norm_loss(weight=1.0))
-    )
-    assert smooth.item() < 0.5 * rough.item()
-    assert ours.item() < 0.7 * rough.item()
 
 
 # ------------------------------------------------------------------ a long training

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from robustbook.training import Pairing, adversarial_loss, defense
-from robustbook.training._defenses import DEFENSES, at_the_border, boosted_cross_entropy
+from robustbook.training._defenses import DEFENSES, boosted_cross_entropy
 
 LABELS = torch.tensor([0, 1])
 IMAGES = torch.tensor([0.5, 0.5]).reshape(2, 1, 1, 1)
@@ -99,13 +99,6 @@ def test_the_largest_margin_is_sought_at_the_border():
     # Out of reach: nothing is added.
     far = value_of("mma", Line(border=0.0), labels=torch.tensor([1, 1]))
     assert far.item() == pytest.approx(entropy(-1.0) / 3, rel=1e-5)
-
-
-def test_the_border_is_where_the_class_turns():
-    attacked = torch.tensor([0.75, 0.25]).reshape(2, 1, 1, 1)
-    near = at_the_border(Line(border=0.4), IMAGES, attacked, LABELS).flatten()
-    assert near.tolist() == pytest.approx([0.5, 0.4], abs=0.25 / 2**6)
-    assert float(near[1]) < 0.4
 
 
 def test_boosting_knows_the_strongest_rival():

@@ -34,6 +34,8 @@ def test_every_epoch_has_every_criterion(learn, data):
     agreement = posterior_agreement(logits, shifted)
     assert last["ID/pa"] == pytest.approx(agreement.pa, abs=2e-6)
     assert last["ID/same_answer_rate"] == same_answer_rate(logits, shifted)
+    sure = shifted.double().softmax(1).amax(1).mean()
+    assert last["ID/confidence"] == pytest.approx(float(sure))
     mean = (accuracy(logits, first.labels) + accuracy(shifted, first.labels)) / 2
     assert last["ID/accuracy"] == pytest.approx(mean)
     test = data["tests"]["5"]
@@ -166,11 +168,3 @@ def test_sgd_and_mixed_precision_train_too(learn, same_weights):
     assert not same_weights(mixed, adam)
     for value in mixed.state_dict().values():
         assert value.dtype in (torch.float32, torch.int64)
-
-
-def test_the_bar_shows_loss_accuracy_and_agreement(learn, capsys):
-    learn(progress=True, epochs=1)
-    shown = capsys.readouterr().err
-    assert "ERM" in shown
-    assert "ID/pa" in shown
-    assert "risk" in shown

@@ -45,14 +45,6 @@ def batch():
     return model, images, labels
 
 
-def test_erm_is_the_mean_over_all_domains(batch):
-    model, images, labels = batch
-    loss, risk = ERM().loss(model, images, labels, epoch=0, generator=generator())
-    own = [F.cross_entropy(model(x), y) for x, y in zip(images, labels, strict=True)]
-    torch.testing.assert_close(loss, (own[0] + own[1]) / 2)
-    assert torch.equal(loss, risk)
-
-
 def test_the_penalty_is_the_squared_derivative_by_a_factor_of_the_logits():
     torch.manual_seed(1)
     logits = (3 * torch.randn(30, 4, dtype=torch.float64)).requires_grad_()
@@ -67,12 +59,13 @@ def test_the_penalty_is_the_squared_derivative_by_a_factor_of_the_logits():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_irm_adds_the_mean_penalty_of_the_domains(batch):
+def test_erm_and_irm_are_the_mean_risk_of_the_domains_and_their_penalty(batch):
     model, images, labels = batch
     domains = [(model(x), y) for x, y in zip(images, labels, strict=True)]
     risk = sum(F.cross_entropy(*domain) for domain in domains) / 2
     penalty = sum(irm_penalty(*domain) for domain in domains) / 2
     for learner, epoch, expected in (
+        (ERM(), 0, risk),
         (IRM(weight=0.5), 0, risk + 0.5 * penalty),
         (IRM(weight=20.0), 0, (risk + 20 * penalty) / 20),
         (IRM(weight=20.0, warmup_epochs=3), 2, risk + penalty),
@@ -99,12 +92,9 @@ def test_partners_are_of_the_other_kind_in_just_one_respect(across):
     assert bool(same.all())
     assert not bool(other.any())
     assert len(set(partner.tolist())) > 40
-
-
-def test_who_has_no_partner_stays_alone():
-    labels = torch.tensor([[0, 0], [1, 1]])
-    assert partners(labels, True, generator()).tolist() == [0, 1, 2, 3]
-    assert partners(labels, False, generator()).tolist() == [0, 1, 2, 3]
+    # Who has no partner stays alone.
+    alone = torch.tensor([[0, 0], [1, 1]])
+    assert partners(alone, across, generator()).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -269,6 +259,7 @@ def test_mirrored_and_shifted_images():
     ("call", "message"),
     [
         (lambda: IRM(weight=-1.0), "weight: expected a finite number of at"),
+        (lambda: IRM(warmup_epochs=-1), "warmup_epochs: expected"),
         (lambda: LISA(across_domains=1.5), "across_domains: expected a number in"),
         (lambda: LISA(alpha=0.0), "alpha: expected a positive"),
         (lambda: LISA(mix="blend"), "mix: expected one of mixup, cutmix"),
