@@ -19,7 +19,6 @@ from robustbook.agreement import (
 from robustbook.agreement.solver import agreement_bounds, agreement_search
 
 GOOD = torch.tensor([[1.0, 0.0, 2.0], [0.5, 3.0, 0.0]])
-BAD_STEPS = {"beta0": -1.0, "lr": 0.0, "epochs": 0, "batch_size": 0, "seed": -1}
 
 
 def spoiled(place, value):
@@ -89,60 +88,45 @@ def test_bad_priors(prior, error, message):
         posterior_agreement(GOOD, GOOD, prior=prior)
 
 
+PAIR = GOOD, GOOD
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("function", "name", "values"),
     [
-        *(
-            (partial(posterior_agreement, GOOD, GOOD, tol=tol), error, "tol: expected")
-            for tol, error in (
-                *((tol, ValueError) for tol in (0.0, math.inf, math.nan)),
-                *((tol, TypeError) for tol in ("tight", None, 1j)),
-            )
-        ),
-        *(
-            (partial(agreement_curve, GOOD, GOOD, betas), ValueError, message)
-            for betas, message in (
-                *(([beta], r"betas\[0\]") for beta in (-1.0, math.nan)),
-                ([[1.0]], r"betas: expected shape \(B,\)"),
-            )
-        ),
-        # Without inverse temperatures, the error says how to pass them.
-        (partial(agreement_curve, GOOD, GOOD), ValueError, r"betas=\[0.1, 1, 10\]"),
-        (partial(gibbs_posterior, GOOD, -0.5), ValueError, "beta: expected a number"),
-        # By position it is a third view.
-        (partial(posterior_agreement, GOOD, GOOD, [1] * 3), ValueError, r"views\[2\]"),
-        *(
-            (partial(symmetric_channel_capacity, *channel), ValueError, name)
-            for *channel, name in (
-                (-0.1, 2, "mismatch"),
-                (1.1, 2, "mismatch"),
-                (0.1, 1, "num_classes"),
-            )
-        ),
-        *(
-            (partial(adam_agreement, GOOD, GOOD, **{name: value}), ValueError, name)
-            for name, value in BAD_STEPS.items()
-        ),
-        *(
-            (partial(compare_agreement, *4 * [GOOD], level=level), ValueError, "level")
-            for level in (0.0, 1.0, 1 - 1e-16)
-        ),
-        *(
-            (partial(compare_agreement, GOOD, GOOD, *other), ValueError, message)
-            for other, message in (
-                ((GOOD[:1], GOOD[:1]), "logits_b: expected the shape of logits_a"),
-                ((GOOD, GOOD[:1]), "shifted_b: expected the shape of logits_b"),
-            )
-        ),
-        *(
-            (partial(agreement_bounds, GOOD, GOOD, *ends), ValueError, name)
-            for ends, name in (((1.0, 1.0), "right"), ((-1.0, 1.0), "left"))
-        ),
+        (partial(posterior_agreement, *PAIR), "tol", (0, math.inf, math.nan, "x", 1j)),
+        (partial(agreement_curve, *PAIR), "betas", ([-1.0], [math.nan], [[1.0]])),
+        (partial(gibbs_posterior, GOOD), "beta", (-0.5,)),
+        (partial(symmetric_channel_capacity, num_classes=2), "mismatch", (-0.1, 1.1)),
+        (partial(symmetric_channel_capacity, 0.1), "num_classes", (1,)),
+        (partial(adam_agreement, *PAIR), "beta0", (-1.0,)),
+        (partial(adam_agreement, *PAIR), "lr", (0.0,)),
+        (partial(adam_agreement, *PAIR), "epochs", (0,)),
+        (partial(adam_agreement, *PAIR), "batch_size", (0,)),
+        (partial(adam_agreement, *PAIR), "seed", (-1,)),
+        (partial(compare_agreement, *PAIR, *PAIR), "level", (0.0, 1.0, 1 - 1e-16)),
+        (partial(compare_agreement, *PAIR, GOOD), "shifted_b", (GOOD[:1],)),
+        (partial(agreement_bounds, *PAIR, 1.0), "right", (1.0,)),
+        (partial(agreement_bounds, *PAIR, right=1.0), "left", (-1.0,)),
     ],
 )
-def test_bad_options(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+def test_bad_options(function, name, values):
+    for value in values:
+        with pytest.raises(
+            (TypeError, ValueError), match=rf"^{name}(\[0\])?: expected"
+        ):
+            function(**{name: value})
+
+
+def test_misplaced_arguments_are_named():
+    # Without inverse temperatures, the error says how to pass them.
+    with pytest.raises(ValueError, match=r"betas=\[0.1, 1, 10\]"):
+        agreement_curve(*PAIR)
+    # By position a prior is a third view.
+    with pytest.raises(ValueError, match=r"views\[2\]"):
+        posterior_agreement(*PAIR, [1] * 3)
+    with pytest.raises(ValueError, match="logits_b: expected the shape of logits_a"):
+        compare_agreement(*PAIR, GOOD[:1], GOOD[:1])
 
 
 def test_a_single_beta_gives_a_single_value():
