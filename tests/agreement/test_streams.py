@@ -82,6 +82,12 @@ def test_three_views_a_prior_and_arrays_beside_files(tmp_path):
     torch.testing.assert_close(ours, whole, atol=1e-13, rtol=0)
 
 
+def test_several_evaluations_share_a_pass_over_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(_problem, "STREAMED_BATCH", 6)
+    result = posterior_agreement(*mapped(tmp_path))
+    assert result.passes < result.evaluations
+
+
 def test_rows_of_a_mapped_file_are_found_in_it(tmp_path):
     files = mapped(tmp_path)
     for rows in (slice(13, 700), slice(200, 900)):
