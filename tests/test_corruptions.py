@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from scipy.ndimage import zoom
 from torch.nn import functional
 
 from robustbook.corruptions import (
@@ -18,7 +17,6 @@ from robustbook.corruptions import (
     corrupt,
     mean_corruption_error,
 )
-from robustbook.corruptions._blur import zoom as our_zoom
 from robustbook.datasets import load_dataset
 
 #: What the seed does not change.
@@ -178,10 +176,8 @@ def test_a_flat_image_stays_as_it_is(kind, side):
     torch.testing.assert_close(corrupt(flat, kind, severity=severity), flat)
 
 
-def test_contrast_and_brightness_by_hand():
+def test_brightness_by_hand():
     image = torch.tensor([[[[0.2, 0.6], [0.2, 0.6]]]])
-    low = corrupt(image, "contrast", severity=5)
-    torch.testing.assert_close(low, 0.4 + 0.15 * (image - 0.4))
     torch.testing.assert_close(corrupt(image, "brightness", severity=5), image + 0.3)
     orange = torch.tensor([0.5, 0.25, 0.0]).reshape(1, 3, 1, 1)
     # Value from 0.5 to 0.8; the ratios of the channels stay.
@@ -224,19 +220,6 @@ def test_motion_blur_keeps_a_line_along_its_direction():
     assert int((rows - 20).abs().max()) <= 20 - int(columns.min())
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.06, 1.11, 1.75, 2.25, 4.5])
-@pytest.mark.parametrize("side", [8, 32, 224])
-def test_zoom_is_that_of_scipy(factor, side):
-    plane = np.random.default_rng(0).random((side, side))
-    kept = int(np.ceil(side / factor))
-    start = (side - kept) // 2
-    middle = slice(start, start + kept)
-    theirs = zoom(plane[middle, middle], factor, order=1)
-    trim = (len(theirs) - side) // 2
-    expected = theirs[trim : trim + side, trim : trim + side]
-    np.testing.assert_allclose(our_zoom(plane, factor), expected, atol=1e-12)
-
-
 def test_pixelate_and_jpeg_are_those_of_pillow():
     drawn = torch.rand(1, 3, 20, 20, generator=torch.Generator().manual_seed(0))
     image = (255 * drawn).round() / 255
@@ -255,14 +238,12 @@ def test_pixelate_and_jpeg_are_those_of_pillow():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "rain"}, "expected one of gaussian_noise, shot_noise"),
         ({"kind": ["snow"]}, "expected one of gaussian_noise, shot_noise"),
         ({"severity": 6}, "expected 1 to 5, got 6"),
         ({"severity": 0}, "severity"),
         ({"seed": -1}, "seed"),
         ({"images": torch.zeros(3, 8, 8)}, r"shape \(N, C, H, W\)"),
         ({"images": torch.zeros(0, 1, 8, 8)}, "at least one"),
-        ({"images": torch.full((1, 1, 2, 2), 2.0)}, r"\[0, 1\], got 2 to 2"),
         ({"images": torch.full((1, 1, 2, 2), torch.nan)}, "finite pixels"),
         ({"images": torch.full((1, 1, 2, 2), 200.0)}, "divide them by 255"),
         ({"images": torch.full((1, 1, 2, 2), -1.0)}, "normalization belongs"),

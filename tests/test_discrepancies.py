@@ -15,7 +15,6 @@ from scipy.stats import wasserstein_distance
 from sklearn.metrics.pairwise import cosine_similarity as sklearn_cosines
 from sklearn.metrics.pairwise import rbf_kernel
 
-from robustbook._compat import mend_torchvision
 from robustbook.discrepancies import (
     centroid_distance,
     cosine_similarity,
@@ -27,9 +26,6 @@ from robustbook.discrepancies import (
     wasserstein,
 )
 from robustbook.scores import same_answer_rate
-
-mend_torchvision()
-from torchmetrics.image.fid import _compute_fid  # noqa: E402
 
 PATIENT = settings(deadline=None, max_examples=50)
 
@@ -54,9 +50,6 @@ def cloud(count, dimension, seed=0):
     return np.random.default_rng(seed).normal(size=(count, dimension))
 
 
-# ------------------------------------------------------------------ posteriors
-
-
 @PATIENT
 @given(logit_pairs())
 def test_bounds_and_inequalities(problem):
@@ -78,16 +71,6 @@ def test_bounds_and_inequalities(problem):
 
 @PATIENT
 @given(logit_pairs())
-def test_identical_logits_give_zero(problem):
-    logits, _, beta = problem
-    for measure in POSTERIOR:
-        assert measure(logits, logits + 3.0, beta=beta) == pytest.approx(0, abs=1e-9)
-    for ground in ("index", "confidence"):
-        assert wasserstein(logits, logits, beta=beta, ground=ground) == 0.0
-
-
-@PATIENT
-@given(logit_pairs())
 def test_the_mean_of_the_terms_is_a_float_and_symmetric_but_for_kl(problem):
     *pair, beta = problem
     for measure in POSTERIOR:
@@ -99,9 +82,12 @@ def test_the_mean_of_the_terms_is_a_float_and_symmetric_but_for_kl(problem):
             back = measure(*reversed(pair), beta=beta)
             assert mean == pytest.approx(back, abs=1e-12)
         if measure is wasserstein:  # between classes without an order
-            assert torch.equal(
-                terms, total_variation(*pair, beta=beta, reduction="none")
-            )
+            variation = total_variation(*pair, beta=beta, reduction="none")
+            assert torch.equal(terms, variation)
+        same = pair[0], pair[0] + 3.0
+        assert measure(*same, beta=beta) == pytest.approx(0, abs=1e-9)
+    for ground in ("index", "confidence"):
+        assert wasserstein(pair[0], pair[0], beta=beta, ground=ground) == 0.0
 
 
 @PATIENT
@@ -182,22 +168,9 @@ def test_index_ground_depends_on_the_numbering_and_confidence_forgets_the_sample
     assert abs(values[0] - values[1]) > 0.01
 
 
-# -------------------------------------------------------------------- features
-
-
-def test_frechet_closed_form_of_commuting_covariances():
-    """Diagonal Gaussians: squared differences of means and of deviations."""
-    base = cloud(4000, 3)
-    base = (base - base.mean(0)) @ np.linalg.inv(np.linalg.cholesky(np.cov(base.T))).T
-    first = base * [1.0, 2.0, 0.5] + [0.0, 1.0, 0.0]
-    second = base[::-1] * [3.0, 2.0, 0.0] + [1.0, 1.0, -2.0]
-    expected = (1 + 4) + ((1 - 3) ** 2 + 0 + 0.5**2)
-    assert frechet_distance(first, second) == pytest.approx(expected, rel=1e-9)
-
-
 @given(st.integers(0, 2**31), st.integers(1, 6))
 @settings(PATIENT, max_examples=25)
-def test_frechet_against_torchmetrics_and_scipy(seed, dimension):
+def test_frechet_against_scipy(seed, dimension):
     random = np.random.default_rng(seed)
     mix = random.normal(size=(2, dimension, dimension)) + 2 * np.eye(dimension)
     first = random.normal(size=(60, dimension)) @ mix[0]
@@ -205,14 +178,9 @@ def test_frechet_against_torchmetrics_and_scipy(seed, dimension):
     ours = frechet_distance(first, second)
     assert ours >= 0
     assert ours == pytest.approx(frechet_distance(second, first), rel=1e-6)
-    moments = [
-        (x.mean(0), np.atleast_2d(np.cov(x, rowvar=False))) for x in (first, second)
-    ]
-    tensors = [torch.as_tensor(x) for pair in moments for x in pair]
-    assert ours == pytest.approx(float(_compute_fid(*tensors)), rel=1e-6)
-    (m, s), (n, t) = moments
-    root = sqrtm(s @ t).real
-    expected = np.sum((m - n) ** 2) + np.trace(s + t - 2 * root)
+    s, t = (np.atleast_2d(np.cov(x, rowvar=False)) for x in (first, second))
+    means = first.mean(0) - second.mean(0)
+    expected = np.sum(means**2) + np.trace(s + t - 2 * sqrtm(s @ t).real)
     assert ours == pytest.approx(expected, rel=1e-6)
 
 
@@ -223,7 +191,7 @@ def test_equal_features_are_at_distance_zero():
     far = centroid_distance(features, features + 2.0)
     assert far == pytest.approx(2 * math.sqrt(5))
     # The sets are not paired, so their sizes may differ.
-    assert centroid_distance([[0.0]], [[1.0], [3.0]]) == 2.0
+    assert centroid_distance([[0]], [[1], [3]]) == 2.0
     assert cosine_similarity(features, features) == pytest.approx(1, abs=1e-12)
     # The unbiased estimate is just below 0, as no point is compared with itself.
     assert mmd(features, features) == pytest.approx(0, abs=1e-12)
@@ -314,15 +282,6 @@ def test_mmd_closed_form_without_bias_for_dependent_pairs():
     assert 0.8 < np.mean(errors) / spread < 1.25
 
 
-def test_mmd_of_equal_distributions_straddles_zero():
-    estimates = [mmd(cloud(60, 2, k), cloud(60, 2, 1000 + k)) for k in range(60)]
-    assert 15 < sum(value < 0 for value in estimates) < 50
-    assert abs(np.mean(estimates)) < 4 * np.std(estimates) / math.sqrt(60)
-
-
-# ------------------------------------------------------------------- all of them
-
-
 @pytest.mark.parametrize("measure", POSTERIOR + FEATURE)
 def test_torch_numpy_and_precision_agree_and_the_input_stays(measure):
     narrow = cloud(40, 4, 1).astype(np.float32), cloud(40, 4, 2).astype(np.float32)
@@ -353,29 +312,19 @@ FLAT, CLOUD = np.ones((5, 2)), cloud(5, 2)
         (mmd, (FLAT, FLAT), {}, "median.*bandwid"),
         (mmd, (CLOUD, CLOUD), {"bandwidth": 0}, "bandwidth"),
         (mmd, (EYE * 1e30, EYE), {"bandwidth": 1e-300}, "bandwidth: .* on the scale"),
-        (
-            frechet_distance,
-            (cloud(4, 4), cloud(9, 4)),
-            {},
-            r"^features:.*\(4, 4\).*mmd",
-        ),
+        (frechet_distance, (cloud(4, 4), cloud(9, 4)), {}, r"^features:.*\(4, 4\)"),
         (frechet_distance, (cloud(9, 4), cloud(9, 3)), {}, "4 features"),
         (cosine_similarity, (CLOUD, 0 * FLAT), {}, "shifted_features.*zeros at row 0"),
         (centroid_distance, (FLAT, CLOUD), {"relative": True}, "vary"),
         (centroid_distance, (np.zeros((2, 3, 4)), CLOUD), {}, "flatten"),
+        (centroid_distance, (CLOUD > 0, CLOUD), {}, "real numbers"),
         (centroid_distance, ([[1.0, math.nan]], CLOUD), {}, r"NaN at index \(0, 1\)"),
         (centroid_distance, ([[1e200]], [[1.0]]), {}, r"1e\+200"),
     ],
 )
 def test_bad_values_are_named(measure, pair, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         measure(*pair, **options)
-
-
-def test_bad_types_are_named():
-    with pytest.raises(TypeError, match="real numbers"):
-        centroid_distance(CLOUD > 0, CLOUD)
-    assert centroid_distance([[1, 2]], [[4, 6]]) == 5.0
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1.0, 1e90])

@@ -68,9 +68,6 @@ def test_the_shifted_logits_are_named():
         same_answer_rate(np.zeros((2, 2)), np.zeros((3, 2)))
 
 
-# ------------------------------------------------------------- rank concordance
-
-
 def test_concordance_is_one_for_one_ranking_and_small_for_opposite_ones():
     rising = torch.tensor([1.0, 2.0, 5.0, 9.0])
     assert rank_concordance(torch.stack([rising, rising.exp(), rising * 3])) == 1.0

@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from robustbook.agreement import (
     agreement_curve,
     posterior_agreement,
 )
-from robustbook.agreement.solver import Kernel, _problem, agreement_search
+from robustbook.agreement.solver import _problem, agreement_search
 
 TOL = 1e-9
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
@@ -154,7 +152,6 @@ def test_views_that_all_agree_reach_the_cap_at_infinity(views):
     assert result.pa == pytest.approx((views - 1) * math.log(7), abs=1e-14)
     assert result.evaluations == 0
     assert result.log_pa == pytest.approx(0.0, abs=1e-10)
-    assert result.num_views == views
 
 
 def test_constant_rows_contribute_nothing_and_dilute_the_rest():
@@ -198,18 +195,12 @@ def test_a_tolerance_below_rounding_is_refused_with_a_remedy():
         assert posterior_agreement(clean, other, tol=1.1 * named).gap <= 1.1 * named
 
 
-def test_numpy_views_and_read_only_arrays_are_accepted(tmp_path):
-    rng = np.random.default_rng(0)
-    clean, shifted = rng.normal(size=(2, 30, 4))
-    expected = posterior_agreement(torch.tensor(clean), torch.tensor(shifted)).pa
+def test_arrays_of_any_stride_are_read_and_never_written(tmp_path):
+    clean, shifted = (view.numpy() for view in noisy(0, 2, 30, 4))
+    expected, before = posterior_agreement(*noisy(0, 2, 30, 4)).pa, clean.copy()
     assert posterior_agreement(clean, shifted).pa == expected
-    assert posterior_agreement(clean[::-1], shifted[::-1]).pa == pytest.approx(expected)
-    wide = torch.tensor(np.stack([clean, clean], 2))
-    assert posterior_agreement(wide[:, :, 0], shifted).pa == pytest.approx(expected)
-    # Inputs are read, never written.
-    before = clean.copy()
-    posterior_agreement(clean, shifted)
     np.testing.assert_array_equal(clean, before)
+    assert posterior_agreement(clean[::-1], shifted[::-1]).pa == pytest.approx(expected)
     # A memory map is read without a warning.
     np.save(tmp_path / "logits.npy", clean)
     mapped = np.load(tmp_path / "logits.npy", mmap_mode="r")
@@ -285,15 +276,6 @@ def test_a_large_ordinary_problem_is_certified_in_a_few_passes(
     assert slow.trace.passes > result.trace.passes
 
 
-def test_the_samples_that_are_solved_first_are_not_surveyed_in_turn(monkeypatch):
-    monkeypatch.setattr(_problem, "SMALL_ENTRIES", 0)
-    monkeypatch.setattr(_problem, "SAMPLE_ENTRIES", 0)
-    monkeypatch.setattr(_problem, "SAMPLE_ROWS", 1)
-    kernel = Kernel(*noisy(7, 2, 300, 4))
-    assert kernel.surveyed
-    assert not kernel.of_subsample().surveyed
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_survey_of_a_hostile_problem_proves_the_same(family, monkeypatch):
     for seed in range(3):
@@ -312,34 +294,6 @@ def test_a_survey_of_a_hostile_problem_proves_the_same(family, monkeypatch):
         assert surveyed.gap <= 1e-9
         assert surveyed.upper_bound >= plain.pa - 1e-13
         assert plain.upper_bound >= surveyed.pa - 1e-13
-
-
-SCRIPT = """
-import resource, sys, torch
-from robustbook.agreement import posterior_agreement
-N, K = 20_000, 1000
-generator = torch.Generator().manual_seed(0)
-clean = torch.randn(N, K, generator=generator)
-shifted = torch.randn(N, K, generator=generator)
-shifted.add_(clean)
-warm = posterior_agreement(clean[:2000], shifted[:2000], tol=1e-2)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-result = posterior_agreement(clean, shifted, tol=1e-9)
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-held = 2 * clean.numel() * clean.element_size() / 1024
-print(result.gap <= 1e-9, (after - before) / held)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
-def test_extra_memory_of_a_large_problem_is_at_most_half_of_the_inputs():
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
-    )
-    certified, share = run.stdout.split()
-    assert certified == "True"
-    assert float(share) <= 0.5
 
 
 def test_the_curve_goes_on_to_infinity():

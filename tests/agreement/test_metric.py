@@ -1,7 +1,5 @@
 """The torchmetrics metric: batches, resets; of several processes in `test_shards`."""
 
-import multiprocessing
-
 import pytest
 import torch
 from random_views import noisy
@@ -33,7 +31,12 @@ def metric():
     return PosteriorAgreement()
 
 
-def test_batches_give_the_same_result_as_all_samples_at_once(metric):
+OPTIONS = {"prior": [0.4, 0.3, 0.2, 0.1], "tol": 1e-6}
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS])
+def test_batches_give_the_same_result_as_all_samples_at_once(options):
+    metric = PosteriorAgreement(**options)
     buffer = [torch.empty(16, 4), torch.empty(16, 4)]
     for low in range(0, 96, 16):
         # What was added is a copy: the buffers are filled again.
@@ -42,12 +45,13 @@ def test_batches_give_the_same_result_as_all_samples_at_once(metric):
         metric.update(*buffer)
     metric.update(*EMPTY)
     metric.update(CLEAN[96:], SHIFTED[96:])
-    values = metric.compute()
-    assert float(values["pa"]) == metric.agreement().pa == WHOLE.pa
-    assert float(values["beta"]) == WHOLE.beta
-    assert float(values["standard_error"]) == WHOLE.standard_error
-    parts = float(values["hard_part"] + values["confidence_part"])
-    assert parts == pytest.approx(WHOLE.pa)
+    whole = posterior_agreement(CLEAN, SHIFTED, **options)
+    assert metric.agreement().pa == whole.pa
+    values = {name: float(value) for name, value in metric.compute().items()}
+    assert (values.pop("low"), values.pop("high")) == whole.interval()
+    assert values == {name: getattr(whole, name) for name in values}
+    with pytest.raises(ValueError, match=r"prior: .*sum to 1"):
+        PosteriorAgreement(prior=[0.5, 0.6])
 
 
 def test_forward_returns_the_value_of_the_batch(metric):
@@ -123,15 +127,6 @@ def test_a_collection_has_all_values_and_a_reset_forgets(metric):
     assert pa(collection) == WHOLE.pa
 
 
-def test_prior_and_tolerance_are_passed_on():
-    options = {"prior": [0.4, 0.3, 0.2, 0.1], "tol": 1e-6}
-    metric = PosteriorAgreement(**options)
-    metric.update(CLEAN, SHIFTED)
-    assert pa(metric) == posterior_agreement(CLEAN, SHIFTED, **options).pa
-    with pytest.raises(ValueError, match=r"prior: .*sum to 1"):
-        PosteriorAgreement(prior=[0.5, 0.6])
-
-
 SOURCE = 2 * CLEAN, CLEAN.argmax(1).where(torch.arange(101) % 5 > 0, 3)
 
 
@@ -155,33 +150,3 @@ def test_labeled_source_data_add_the_estimated_accuracy():
         PosteriorAgreement(value="paired_accuracy")
     with pytest.raises(TypeError, match=r"expected \(logits, labels\)"):
         PosteriorAgreement(calibrated_on=CLEAN)
-
-
-def of_rank(rank, store, results):
-    distributed = torch.distributed
-    distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=3)
-    metric = PosteriorAgreement(calibrated_on=SOURCE)
-    rows = [slice(0, 30), slice(30, 101), slice(0, 0)][rank]
-    metric.update(CLEAN[rows].double(), SHIFTED[rows].double())
-    values = metric.compute()
-    results.put((float(values["pa"]), float(values["paired_accuracy"])))
-    distributed.barrier()
-    distributed.destroy_process_group()
-
-
-def test_processes_with_unequal_shards_estimate_the_same_accuracy(tmp_path):
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    workers = [
-        context.Process(target=of_rank, args=(rank, tmp_path / "store", results))
-        for rank in range(3)
-    ]
-    for worker in workers:
-        worker.start()
-    values = [results.get(timeout=60) for _ in workers]
-    for worker in workers:
-        worker.join()
-    expected = paired_accuracy(CLEAN, SHIFTED, calibrated_on=SOURCE).value
-    for pa_of_all, estimate in values:
-        assert pa_of_all == pytest.approx(WHOLE.pa, abs=2e-9)
-        assert estimate == pytest.approx(expected, abs=1e-12)

@@ -5,7 +5,6 @@ import sys
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 import pytest
 from random_views import noisy
 
@@ -74,8 +73,6 @@ def test_other_logits_than_those_measured_are_refused(pair):
         result.plot(clean, clean)
     with pytest.raises(ValueError, match="at beta=inf, got -inf"):
         posterior_agreement(clean, clean).plot(clean, shifted)
-    with pytest.raises(TypeError, match="shifted_logits"):
-        result.plot(clean)
 
 
 def test_it_draws_on_the_axes_that_are_passed(pair):
@@ -83,30 +80,15 @@ def test_it_draws_on_the_axes_that_are_passed(pair):
     axes = figure.subplots()
     assert posterior_agreement(*pair).plot(ax=axes) == (figure, axes)
     metric = PosteriorAgreement()
-    metric.update(*pair)
-    assert metric.plot(ax=axes)[1] is axes
-
-
-@pytest.mark.parametrize("value", [None, "pa"])
-def test_the_metric_draws_the_steps_of_training(pair, value):
-    metric = PosteriorAgreement(value=value)
     values = [metric(*pair), metric(pair[0], pair[0])]
-    _, axes = metric.plot(values)
-    height = values[0] if value else values[0]["pa"]
-    assert axes.lines[0].get_ydata()[0] == pytest.approx(float(height))
-    assert axes.get_xlabel() == "Step"
-    figure, _ = metric.plot()
-    assert figure is not None
+    assert metric.plot(values, ax=axes)[1] is axes
+    assert axes.lines[-1].get_xdata().tolist() == [0, 1]
 
 
 def test_a_row_of_numbers(pair):
     result = posterior_agreement(*pair)
-    metric = PosteriorAgreement()
-    metric.update(*pair)
-    table = pd.concat([result.to_frame(), metric.agreement().to_frame()])
-    assert table["pa"].tolist() == [result.pa] * 2
-    assert table["gap"].tolist() == [result.gap] * 2
-    assert table["num_samples"].tolist() == [80, 80]
+    (row,) = result.to_frame().to_dict("records")
+    assert (row["pa"], row["gap"], row["num_samples"]) == (result.pa, result.gap, 80)
 
 
 @pytest.mark.parametrize(

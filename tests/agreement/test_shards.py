@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,7 +12,7 @@ import json, math, multiprocessing, os, sys, tempfile, time, datetime
 import torch
 import torch.distributed as dist
 from robustbook.agreement import (
-    PosteriorAgreement, agreement_curve, posterior_agreement
+    PosteriorAgreement, agreement_curve, paired_accuracy, posterior_agreement
 )
 from robustbook.agreement.solver import Kernel
 
@@ -89,7 +88,8 @@ PROBLEMS = [
      None),
 ]
 CUTS = {
-    1: [[0, 1]], 2: [[0, 0.4, 1], [0, 0, 1], [0, 1, 1]],
+    1: [[0, 1]],
+    2: [[0, 0.4, 1], [0, 0, 1], [0, 1, 1]],
     4: [[0, 0.1, 0.1, 0.7, 1]], 8: [[0, 0, 0.3, 0.35, 0.35, 0.5, 0.9, 1, 1]],
 }
 
@@ -107,13 +107,15 @@ def from_files(own, rank):
         files.append(np.load(f"{FOLDER}/{rank}-{v}.npy", mmap_mode="r")[5:])
     return files
 
-def numbers(result):
-    return [result.pa, result.beta, result.upper_bound, result.evaluations,
-            result.num_samples, result.mismatch, result.hard_part,
-            result.standard_error, float(result.per_sample.sum())]
+def numbers(views, **options):
+    result = posterior_agreement(*views, tol=1e-8, **options)
+    curve = agreement_curve(*views, [0.3, 2.0], **options)
+    return [result.num_samples, result.pa, result.upper_bound, result.beta,
+            result.mismatch, result.hard_part, result.standard_error, *curve.tolist(),
+            result.evaluations, float(result.per_sample.sum())]
 
 def task(rank, size):
-    told = []
+    told = {}
     for size in CUTS:
         group = dist.new_group(list(range(size)))
         if rank >= size:
@@ -125,55 +127,45 @@ def task(rank, size):
                 own = shard(views, rank, ends)
                 if name == "files":
                     own = from_files(own, rank)
-                result = posterior_agreement(*own, prior=prior, tol=1e-8, group=group)
-                curve = agreement_curve(*own, [0.3, 2.0], prior=prior, group=group)
-                told.append([size, cut, name, numbers(result) + curve.tolist()])
+                told[f"{cut} {name}"] = numbers(own, prior=prior, group=group)
     return told
 
 with tempfile.TemporaryDirectory() as FOLDER:
     told = everywhere(8, task)
-alone = {}
-for name, views, prior in PROBLEMS:
-    curve = agreement_curve(*views, [0.3, 2.0], prior=prior)
-    one = posterior_agreement(*views, prior=prior, tol=1e-8)
-    alone[name] = numbers(one) + curve.tolist()
+alone = {name: numbers(views, prior=prior) for name, views, prior in PROBLEMS}
 print(json.dumps([alone, told]))
 """
 
 
 def test_shards_give_what_one_process_does():
     alone, told = run(EQUAL)
-    cases = {(size, str(cut), name) for size, cut, name, _ in told[0]}
-    assert len(cases) == 5 * len(alone) + 3
-    sums = dict.fromkeys(cases, 0.0)
-    for rank in told:
-        for size, cut, name, numbers in rank:
-            *numbers, own_sum, first, second = (*numbers[:9], *numbers[9:])
-            *expected, _, start, stop = alone[name]
-            # pa, upper bound, mismatch, hard part, standard error.
-            # Ranks keep other samples than one process, so a survey of a large problem
-            # may evaluate elsewhere.
-            assert abs(numbers.pop(3) - expected.pop(3)) <= 2
-            assert numbers == pytest.approx(expected, rel=1e-7, abs=1e-12)
-            assert numbers[0] == pytest.approx(expected[0], abs=1e-12)
-            # It has an allowance for rounding, which depends on the size of chunks.
-            close = 1e-8 if name == "files" else 1e-11
-            assert numbers[2] == pytest.approx(expected[2], abs=close)
-            assert 0 <= numbers[2] - numbers[0] <= 1e-8
-            assert numbers[3] == expected[3]
-            assert [first, second] == pytest.approx([start, stop], abs=1e-12)
-            sums[size, str(cut), name] += own_sum
-            # The same bits on all ranks.
-            of_first = next(
-                n for s, c, k, n in told[0] if (s, c, k) == (size, cut, name)
-            )
-            assert numbers == [*of_first[:3], *of_first[4:8]]
-    for (_, _, name), total in sums.items():
-        count = alone[name][4]
-        assert total / count == pytest.approx(alone[name][0], abs=1e-12)
+    assert len(told[0]) == 5 * len(alone) + 3
+    for case, (*numbers, evaluations, _) in told[0].items():
+        name = case.partition("] ")[2]
+        (count, *expected, plain, whole), sums = alone[name], 0.0
+        for rank in told:
+            if case in rank:
+                *same, own_sum = rank[case]
+                assert same == [*numbers, evaluations], "the same bits on all ranks"
+                sums += own_sum
+        assert sums == pytest.approx(whole, abs=1e-12 * count)
+        # Ranks keep other samples than one process, so a survey of a large problem
+        # may evaluate elsewhere.
+        assert abs(evaluations - plain) <= 2
+        assert numbers == pytest.approx([count, *expected], rel=1e-7, abs=1e-12)
+        _, pa, upper, *_, start, stop = numbers
+        exact = expected[0], *expected[-2:]
+        assert (pa, start, stop) == pytest.approx(exact, rel=0, abs=1e-12)
+        # It has an allowance for rounding, which depends on the size of chunks.
+        close = 1e-8 if name == "files" else 1e-11
+        assert upper == pytest.approx(expected[1], abs=close)
+        assert 0 <= upper - pa <= 1e-8
 
 
 ERRORS = """
+source = noisy(9, 2, 90, 4)[0]
+SOURCE = source, source.argmax(1).where(torch.arange(90) % 3 > 0, 3)
+
 def task(rank, size):
     clean, shifted = (view.double() for view in noisy(rank, 2, 20, 4))
     group = dist.group.WORLD
@@ -208,6 +200,9 @@ def task(rank, size):
     metric.update(*(v.float() if rank == 1 else v for v in (clean, shifted)))
     told["metric"] = float(metric.compute()["pa"])
     told["counted"] = metric.agreement().num_samples
+    estimating = PosteriorAgreement(calibrated_on=SOURCE)
+    estimating.update(*(view[20 * third :] for view in (clean, shifted)))
+    told["accuracy"] = float(estimating.compute()["paired_accuracy"])
     metric = PosteriorAgreement(num_views=3)
     if rank != 1:
         metric.update(clean, shifted, clean)
@@ -235,13 +230,14 @@ three = [
     torch.cat([view[some], other[more]])
     for view, other in ((clean, clean), (shifted, shifted), (clean, shifted))
 ]
+accuracy = paired_accuracy(clean[:40], shifted[:40], calibrated_on=SOURCE)
 print(json.dumps([told, posterior_agreement(clean, shifted).pa,
-                  posterior_agreement(*three).pa]))
+                  posterior_agreement(*three).pa, accuracy.value]))
 """
 
 
 def test_what_is_wrong_on_one_rank_is_the_same_clear_error_on_all():
-    told, pa, three = run(ERRORS)
+    told, pa, three, accuracy = run(ERRORS)
     assert told[0] == told[1] | {"kept": [2, False]} == told[2]
     errors = told[0]
     expected = {
@@ -264,6 +260,8 @@ def test_what_is_wrong_on_one_rank_is_the_same_clear_error_on_all():
     assert errors["afterwards"] == pytest.approx(pa, abs=1e-12)
     assert errors["metric"] == pytest.approx(pa, abs=1e-12)
     assert errors["counted"] == 60
+    # Of ranks 0 and 1: the third has no samples.
+    assert errors["accuracy"] == pytest.approx(accuracy, abs=1e-12)
     assert errors["three"] == pytest.approx(three, abs=1e-12)
     # No logits: of three views and their sum three numbers an evaluation.
     assert errors["largest message"] <= 17
@@ -289,23 +287,9 @@ print(json.dumps(everywhere(3, die, expected=2)))
 """
 
 
-#: How a rank goes, and the seconds that the group waits.
-DEATHS = {"ends": 20, "hangs": 5}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def deaths():
-    """Begun before the other tests: most of it is waiting."""
-    with ThreadPoolExecutor() as pool:
-        yield {
-            how: pool.submit(run, f"HOW, TIMEOUT = {how!r}, {seconds}\n" + DEATH)
-            for how, seconds in DEATHS.items()
-        }
-
-
-@pytest.mark.parametrize("how", DEATHS)
-def test_a_rank_that_is_gone_is_an_error_of_the_others_in_bounded_time(deaths, how):
-    told = deaths[how].result()
+@pytest.mark.parametrize(("how", "timeout"), [("ends", 20), ("hangs", 5)])
+def test_a_rank_that_is_gone_is_an_error_of_the_others_in_bounded_time(how, timeout):
+    told = run(f"HOW, TIMEOUT = {how!r}, {timeout}\n" + DEATH)
     assert told[1] is None
     for rank in (0, 2):
         message, seconds = told[rank]

@@ -1,5 +1,7 @@
 """Single precision: what a survey allows for rounding is enough, and not ten times."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -84,9 +86,11 @@ def test_a_plan_hides_no_error_but_the_refusal_of_its_subsample(monkeypatch):
     surveyed = maximize(Kernel(*views), 1e-9)
     alike = [torch.zeros(10, 10, dtype=torch.float64)] * 2
     tiny = [1e-140 * torch.randn(10, 10).double() for _ in views]
-    for refused in (alike, tiny):
+    other = [1e3 * view[:300].flip(1) for view in (views[0], -views[1])]
+    for misleading in (alike, tiny, other):
         with monkeypatch.context() as patch:
-            patch.setattr(Kernel, "of_subsample", lambda _, few=refused: Kernel(*few))
+            few = partial(Kernel, *misleading)
+            patch.setattr(Kernel, "of_subsample", lambda _, few=few: few())
             plain = maximize(Kernel(*views), 1e-9)
         assert plain.value == pytest.approx(surveyed.value, abs=2e-9)
     monkeypatch.setattr(search, "plan", lambda *_: [].index(1))

@@ -15,7 +15,6 @@ from robustbook.agreement import (
     posterior_agreement,
     posterior_overlap,
 )
-from robustbook.scores import same_answer_rate
 
 INF = math.inf
 
@@ -59,11 +58,6 @@ def test_the_overlap_by_its_definition(seed, beta, shifted_beta):
     assert overlap.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-def test_two_infinite_temperatures_give_the_same_answer_rate(pair):
-    hard = posterior_overlap(*pair, beta=INF)
-    assert float(hard.mean()) == pytest.approx(same_answer_rate(*pair), abs=1e-14)
-
-
 def test_the_largest_mean_logarithm_is_posterior_agreement(pair):
     best = posterior_agreement(*pair)
     log = posterior_overlap(*pair, beta=best.beta, log=True)
@@ -73,24 +67,6 @@ def test_the_largest_mean_logarithm_is_posterior_agreement(pair):
     for beta, value in zip(points, curve.tolist(), strict=True):
         log = posterior_overlap(*pair, beta=beta, log=True)
         assert float(log.mean()) + math.log(7) == pytest.approx(value, abs=1e-12)
-
-
-def test_effective_invariance_is_a_product_of_corners(pair):
-    p, q = (softmax(0.8 * side, axis=1) for side in pair)
-    same = p.argmax(1) == q.argmax(1)
-    published = np.where(same, np.sqrt(p.max(1) * q.max(1)), 0.0)
-    half = posterior_overlap(*pair, beta=0.8, shifted_beta=INF)
-    other = posterior_overlap(*pair, beta=INF, shifted_beta=0.8)
-    both = posterior_overlap(*pair, beta=INF)
-    product = (half * other).sqrt() * both
-    np.testing.assert_allclose(product, published, rtol=1e-12, atol=1e-15)
-
-
-def test_one_infinite_temperature_gives_the_probability_of_the_shifted_answer(pair):
-    clean, shifted = pair
-    half = posterior_overlap(*pair, beta=0.8, shifted_beta=INF)
-    p = softmax(0.8 * clean, axis=1)[np.arange(300), shifted.argmax(1)]
-    np.testing.assert_allclose(half, p, rtol=1e-12)
 
 
 def test_logarithms_survive_where_the_overlap_underflows():

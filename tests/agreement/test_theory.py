@@ -53,6 +53,10 @@ def test_a_disagreement_costs_log_2_and_no_more(classes):
     near[0, 3, 0] = near[1, 3, 1] = 1.0
     bound = math.log(classes) - 0.25 * math.log(2)
     assert bound - 1e-4 < posterior_agreement(*near).pa <= bound
+    near[0, 3, :2] = 1.0  # A tie excuses all but log 2.
+    tied = posterior_agreement(*near)
+    assert tied.mismatch == 0.25
+    assert tied.pa == pytest.approx(bound, abs=2e-9)
 
 
 @pytest.mark.parametrize(
@@ -158,15 +162,3 @@ def test_pure_chance_scores_half_a_chi_square(classes):
     for x in (0.5, 1.0, 2.7, 6.0):
         exceeds = weight[value > x].sum()
         assert exceeds == pytest.approx(chi2.sf(x, 1) / 2, abs=0.03)
-
-
-@pytest.mark.parametrize("classes", [2, 5])
-def test_ties_excuse_all_of_a_disagreement_but_log_2(classes):
-    clean = np.tile(np.eye(classes)[0], (100, 1))
-    shifted = clean.copy()
-    clean[:30, 1] = 1.0
-    shifted[:30] = np.eye(classes)[1]
-    result = posterior_agreement(clean, shifted)
-    assert result.mismatch == 0.3
-    bound = math.log(classes) - 0.3 * math.log(2)
-    assert result.pa == pytest.approx(bound, abs=2e-9)

@@ -10,13 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustbook.attacks import (
-    apgd,
-    fab,
-    fgsm,
-    fmn,
-    pgd,
-)
+from robustbook.attacks import apgd, fab, fgsm, fmn, pgd
 
 EPS = 0.1
 ATTACKS = {
@@ -98,19 +92,14 @@ def test_parameters_are_unchanged(digits, name):
 
 
 @every_attack
-def test_without_labels_the_predictions_count(digits, name):
+def test_labels_are_the_predictions_and_errors_left_alone_by_default(digits, name):
     model, images, _ = digits
     predicted = model(images).argmax(1)
     own = ATTACKS[name](model, images)
     given = ATTACKS[name](model, images, predicted)
     assert torch.equal(own.adversarial, given.adversarial)
     assert torch.equal(own.success, given.success)
-
-
-@every_attack
-def test_errors_are_left_alone_unless_they_are_to_be_attacked(digits, name):
-    model, images, _ = digits
-    wrong = (model(images).argmax(1) + 1) % 10
+    wrong = (predicted + 1) % 10
     result = ATTACKS[name](model, images, wrong)
     assert torch.equal(result.adversarial, images)
     assert bool(result.success.all())
@@ -163,14 +152,6 @@ def test_training_mode_is_named(digits):
     assert torch.equal(first.adversarial, again.adversarial)
 
 
-def test_pixels_beyond_the_range_are_named(digits):
-    model, images, labels = digits
-    with pytest.raises(ValueError, match=r"in \[0, 1\], got 0 to 2; normalization"):
-        fgsm(model, images * 2, labels, eps=EPS)
-    with pytest.raises(ValueError, match="got 0 to 255; divide them by 255"):
-        fgsm(model, images * 255, labels, eps=EPS)
-
-
 def test_zero_gradients_of_dlr_are_named():
     def flat(images):
         column = images.flatten(1).sum(1, keepdim=True) * 0
@@ -197,37 +178,40 @@ def first_pixels(images):
         ({"model": lambda x: first_pixels(x) / 0}, ValueError, "finite"),
         ({"images": IMAGES.byte()}, TypeError, r"images.float\(\) / 255"),
         ({"images": IMAGES.flatten()}, ValueError, r"expected shape \(N, ...\)"),
+        ({"images": IMAGES * 4}, ValueError, r"in \[0, 1\], got 2 to 2; normalization"),
+        ({"images": IMAGES * 510}, ValueError, "divide them by 255"),
         ({"labels": torch.tensor([1, 2, 5])}, ValueError, "from 0 to 4, got 5"),
         ({"eps": 0}, ValueError, "eps: expected a positive"),
         ({"steps": 0}, ValueError, "steps: expected at least 1"),
         ({"step_size": -1}, ValueError, "step_size: expected a positive"),
+        ({"step_size": 2}, ValueError, "step_size: .* pass 2/255"),
         ({"norm": "l1"}, ValueError, "norm: expected one of linf, l2; got 'l1'"),
         ({"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
         ({"seed": -1}, ValueError, "seed: expected at least 0"),
+        *(
+            ({"attack": attack, "eps": 8}, ValueError, "pass 8/255")
+            for attack in (fgsm, pgd, apgd)
+        ),
     ],
 )
 def test_bad_input(change, error, message):
-    arguments = {"model": first_pixels, "images": IMAGES, "labels": None, "eps": 0.1}
-    arguments |= change
-    model, images = arguments.pop("model"), arguments.pop("images")
+    options = {"model": first_pixels, "images": IMAGES, "eps": 0.1} | change
+    attack = options.pop("attack", pgd)
     with pytest.raises(error, match=message):
-        pgd(model, images, arguments.pop("labels"), **arguments)
+        attack(options.pop("model"), options.pop("images"), **options)
 
 
 @pytest.mark.parametrize(
     ("attack", "options", "message"),
     [
-        (apgd, {"loss": "hinge"}, "loss: expected one of ce, dlr, targeted"),
-        (apgd, {"loss": "dlr"}, "at least 3 classes .* got 2"),
-        (apgd, {"loss": "targeted"}, "at least 4 classes .* got 2"),
-        (fmn, {"targets": 0}, "targets: expected at least 1"),
-        (fab, {"targets": 0}, "targets: expected at least 1"),
-        (fmn, {"bisections": -1}, "bisections: expected at least 0"),
-        (fab, {"bisections": -1}, "bisections: expected at least 0"),
+        (partial(apgd, eps=EPS), {"loss": "hinge"}, "loss: expected one of ce, dlr"),
+        (partial(apgd, eps=EPS), {"loss": "dlr"}, "at least 3 classes .* got 2"),
+        (partial(apgd, eps=EPS), {"loss": "targeted"}, "at least 4 classes .* got 2"),
+        *((attack, {"targets": 0}, "targets: expected") for attack in (fmn, fab)),
+        *((attack, {"bisections": -1}, "bisections: exp") for attack in (fmn, fab)),
     ],
 )
 def test_bad_options_of_single_attacks(attack, options, message):
-    options |= {"eps": 0.1} if attack is apgd else {}
     with pytest.raises(ValueError, match=message):
         attack(lambda x: first_pixels(x)[:, :2], IMAGES, **options)
 
@@ -270,12 +254,3 @@ def test_cuda(digits, name):
     assert result.adversarial.device == images.device
     on_cpu = ATTACKS[name](source, images, labels)
     assert abs(result.robust_accuracy() - on_cpu.robust_accuracy()) < 0.05
-
-
-@pytest.mark.parametrize("attack", [fgsm, pgd, apgd])
-def test_a_bound_in_levels_of_255_is_refused_with_a_remedy(digits, attack):
-    with pytest.raises(ValueError, match="for 8 of 255 levels pass 8/255"):
-        attack(*digits[:2], eps=8)
-    if attack is pgd:
-        with pytest.raises(ValueError, match=r"step_size: .* pass 2/255"):
-            pgd(*digits[:2], eps=0.1, step_size=2)

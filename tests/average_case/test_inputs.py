@@ -1,6 +1,5 @@
 """Bad input and models that misbehave: an error, a warning, or a proper answer."""
 
-import math
 from functools import partial
 
 import numpy as np
@@ -29,22 +28,13 @@ def identity(x):
     return x
 
 
-POSITIVE = "sigma: expected a (positive finite )?number"
-
-
 @ESTIMATES
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        *(
-            ({"sigma": sigma}, ValueError, POSITIVE)
-            for sigma in (0, math.nan, [0.1, 0.0])
-        ),
-        *(
-            ({"sigma": sigma}, TypeError, "sigma: expected a positive number or")
-            for sigma in (None, True)
-        ),
-        *(({"sigma": sigma}, ValueError, "or a sequence") for sigma in ([], [[0.1]])),
+        ({"sigma": [0.1, 0.0]}, ValueError, "sigma: expected a positive finite number"),
+        ({"sigma": None}, TypeError, "sigma: expected a positive number or"),
+        ({"sigma": []}, ValueError, "or a sequence"),
         ({"images": X.long()}, TypeError, "images: expected float32"),
         ({"images": X[0]}, ValueError, r"images\[None\]"),
         ({"images": X * torch.nan}, ValueError, "finite"),
@@ -64,38 +54,20 @@ def test_bad_input_of_all(estimate, change, error, message):
 
 
 @pytest.mark.parametrize(
-    ("estimate", "options", "error", "message"),
+    ("estimate", "options"),
     [
-        *(
-            (estimate, {"samples": 0}, ValueError, "samples")
-            for estimate in (monte_carlo, control_variate, mmse)
-        ),
-        *(
-            (estimate, {"points": 0}, ValueError, "points")
-            for estimate in (control_variate, taylor, mmse)
-        ),
-        *(
-            (estimate, options, ValueError, message)
-            for estimate in (taylor, mmse)
-            for options, message in (
-                ({"cdf": "normal"}, "cdf"),
-                ({"points": 3}, "power of 2"),
-            )
-        ),
-        (mmse, {"antithetic": "no"}, TypeError, "antithetic"),
-        *(
-            (control_variate, options, error, message)
-            for options, error, message in (
-                ({"linearization": "best"}, ValueError, "linearization"),
-                ({"noise": "halton"}, ValueError, "noise"),
-                ({"noise": "sobol", "samples": 1000}, ValueError, "power of 2"),
-            )
-        ),
+        (monte_carlo, {"samples": 0}),
+        (mmse, {"samples": 0, "cdf": "normal", "points": 3, "antithetic": "no"}),
+        (taylor, {"cdf": "normal", "points": 3}),
+        (control_variate, {"samples": 0, "points": 0, "linearization": "best"}),
+        (control_variate, {"noise": "halton"}),
+        (partial(control_variate, noise="sobol"), {"samples": 9}),
     ],
 )
-def test_bad_options(estimate, options, error, message):
-    with pytest.raises(error, match=message):
-        estimate(identity, X, 0.1, **options)
+def test_bad_options(estimate, options):
+    for name, value in options.items():
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+            estimate(identity, X, 0.1, **{name: value})
 
 
 @ESTIMATES
@@ -166,14 +138,9 @@ def test_sigma_lost_in_rounding_warns():
     ],
 )
 def test_linear_exact(change, message):
-    problem = {
-        "weights": torch.eye(3),
-        "bias": torch.zeros(3),
-        "images": X,
-        "sigma": 0.1,
-    }
+    weights = {"weights": torch.eye(3), "bias": torch.zeros(3)}
     with pytest.raises(ValueError, match=message):
-        linear_exact(**(problem | change))
+        linear_exact(**weights | {"images": X, "sigma": 0.1} | change)
 
 
 def test_sigmoid():
@@ -183,6 +150,11 @@ def test_sigmoid():
         mv_sigmoid(1.0)
     with pytest.raises(ValueError, match="scale"):
         mv_sigmoid([1.0], scale=0)
+    weights = torch.eye(3, dtype=torch.complex64)
+    with pytest.raises(TypeError, match="values: expected real"):
+        mv_sigmoid(weights)
+    with pytest.raises(TypeError, match="weights: expected real"):
+        linear_exact(weights, torch.zeros(3), torch.eye(3), 0.1)
 
 
 def test_extremes():
@@ -208,11 +180,3 @@ def test_levels_and_numpy():
     assert result.probability.shape == (2, 4)
     assert len(result) == 4
     assert repr(result).startswith("Robustness(taylor, sigma [0.1, 0.2]: mean prob")
-
-
-def test_complex_numbers_are_refused_and_dependent_gradients_have_no_bound():
-    weights = torch.eye(3, dtype=torch.complex64)
-    with pytest.raises(TypeError, match="weights: expected real"):
-        linear_exact(weights, torch.zeros(3), torch.eye(3), 0.1)
-    with pytest.raises(TypeError, match="values: expected real"):
-        mv_sigmoid(weights)

@@ -28,12 +28,6 @@ def problems(count, dimension, seed=0, columns=None):
     return mean.abs() * scale * size, covariance
 
 
-def scipy_probability(mean, covariance, **options):
-    law = {"mean": np.zeros(len(mean)), "cov": covariance.numpy()}
-    options |= {"allow_singular": True}
-    return float(multivariate_normal.cdf(mean.numpy(), **law, **options))
-
-
 def equicorrelated(limits, rho):
     """One-dimensional integral over the common factor, for rho in [0, 1)."""
 
@@ -66,14 +60,9 @@ def coverage_problems(dimension):
         drawn = torch.rand(2, dimension, generator=generator, dtype=torch.float64)
         limits, order = (low + 2 * drawn[1]).sort()
         made.append(Cell("", limits, (0.99 * (2 * drawn[0] - 1))[order]))
-    return [
-        (
-            cell.limits,
-            cell.correlation,
-            torch.tensor(cell.failure(), dtype=torch.float64),
-        )
-        for cell in made
-    ]
+    exact = torch.tensor([cell.failure() for cell in made], dtype=torch.float64)
+    columns = zip(*((cell.limits, cell.correlation) for cell in made), strict=True)
+    return *map(torch.stack, columns), exact
 
 
 def test_one_dimension_is_ndtr():
@@ -121,31 +110,24 @@ def test_equicorrelated(dimension, rho):
     assert float(result.standard_error) < 2e-3
 
 
-@pytest.mark.parametrize(
-    "dimension", [3, 5, 9, pytest.param(99, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("dimension", [3, 9])
 def test_against_scipy(dimension):
-    large = dimension > 9
-    mean, covariance = problems(2 if large else 4, dimension, seed=dimension)
-    # scipy would need more points than there is time for.
-    mean = mean + 1.5 * large * covariance.diagonal(dim1=1, dim2=2).sqrt()
-    off, evaluations = (1e-4, 99_000) if large else (1e-7, 400_000)
-    result = orthant_probability(mean, covariance, points=1024 if large else 4096)
+    mean, covariance = problems(4, dimension, seed=dimension)
+    result = orthant_probability(mean, covariance, points=4096)
     for row in range(len(mean)):
         np.random.seed(row)  # scipy's own seed
-        options = {"abseps": off, "releps": off, "maxpts": evaluations}
-        expected = scipy_probability(mean[row], covariance[row], **options)
+        law = multivariate_normal(cov=covariance[row].numpy(), allow_singular=True)
+        law.abseps = law.releps = 1e-7
+        expected = law.cdf(mean[row].numpy())
         error = float(result.standard_error[row])
-        slack = 4 * error + (1e-3 if large else 1e-5)
-        assert abs(float(result.probability[row]) - expected) < slack
-        assert large or error < 5e-5
+        assert abs(float(result.probability[row]) - expected) < 4 * error + 1e-5
+        assert error < 5e-5
 
 
 @pytest.mark.parametrize("dimension", [3, 9])
 def test_intervals_cover_each_problem(dimension):
     """Each of 142 problems by itself is covered in 92 % of seeds, up to chance."""
-    problems = coverage_problems(dimension)
-    limits, correlations, exact = map(torch.stack, zip(*problems, strict=True))
+    limits, correlations, exact = coverage_problems(dimension)
     seeds = 150
     results = [
         orthant_probability(limits, correlations, points=128, seed=seed)
@@ -171,16 +153,6 @@ def test_rare_failures_keep_their_digits(dimension):
         assert float(result.standard_error) < 0.05 * exact
         off = abs(float(result.failure) - exact)
         assert off < 4 * float(result.standard_error)
-
-
-def test_it_is_unbiased_over_seeds():
-    limits = torch.tensor([0.2, 0.9, 0.5, 1.2], dtype=torch.float64)
-    expected = equicorrelated(limits, 0.5)
-    few = partial(orthant_probability, limits, matrix(4, 0.5), points=1)
-    probability = torch.stack([few(seed=seed).probability for seed in range(400)])
-    error = float(probability.std() / math.sqrt(len(probability)))
-    assert abs(float(probability.mean()) - expected) < 3 * error
-    assert error < 2e-3
 
 
 def test_repeated_and_scaled_coordinates_change_nothing():
@@ -255,15 +227,12 @@ def test_coordinates_without_variance_are_indicators():
 
 def test_far_limits():
     """Tiny probabilities and tiny failures keep their digits and are not NaN."""
-    covariance = matrix(5, 0.5)
     far = torch.tensor([[40.0] * 5, [9.0, 40, 40, 40, 40], [torch.inf] * 5]).double()
-    result = orthant_probability(far, covariance)
-    assert result.probability.tolist() == [1.0, 1.0, 1.0]
+    assert orthant_probability(far, matrix(5, 0.5)).probability.tolist() == [1.0] * 3
     never = torch.tensor([[-40.0] * 5, [-torch.inf, 1, 1, 1, 1], [-9, 1, 1, 1, 1]])
-    result = orthant_probability(never.double(), covariance)
-    assert result.probability[0] == 0
-    assert result.probability[1] == 0
-    assert 0 <= float(result.probability[2]) < 1.2e-19
+    result = orthant_probability(never.double(), matrix(5, 0.5)).probability.tolist()
+    assert result[:2] == [0, 0]
+    assert 0 <= result[2] < 1.2e-19
 
 
 def test_certain_success_is_one_and_negligible_constraints_are_left_out():

@@ -1,6 +1,5 @@
 """Classifiers, real and made up, under shifts."""
 
-import math
 import sys
 from importlib.util import find_spec
 
@@ -46,65 +45,47 @@ TOY = Classifier(
 
 
 def test_rows_hold_what_they_promise():
-    names = ["upper case", "10 % of bytes replaced"]
+    sample, names = made_up(), ["upper case", "10 % of bytes replaced"]
     with pytest.warns(UserWarning, match=r"^toy: 25% of its probabilities are 0"):
-        rows = measure_shifts(made_up(), TOY, shifts=names)
+        rows = measure_shifts(sample, TOY, shifts=names)
     assert [row["shift"] for row in rows] == names
     for row in rows:
         assert set(row) >= {*ESTIMATES, *SCORES, "accuracy", "low", "high", "beta"}
         assert row["samples"] == 1500
         assert row["beta"] == pytest.approx(1, abs=0.15)
-        assert row["low"] < row["paired_accuracy"] < row["high"]
         assert row["paired_accuracy"] == pytest.approx(row["accuracy"], abs=0.04)
-        same, clean = row["same_answers"], row["clean_accuracy"]
-        assert row["same_answers_times_clean_accuracy"] == pytest.approx(same * clean)
-        assert 0 < row["pa"] <= math.log(4)
     kept, damaged = rows
     assert kept["same_answers"] == 1
-    assert kept["pa_calibrated"] <= kept["pa"]
     assert damaged["accuracy"] < kept["accuracy"]
-    for row in rows:
-        assert row["paired_accuracy_isotonic"] == pytest.approx(
-            row["accuracy"], abs=0.05
-        )
-
-
-@pytest.mark.filterwarnings("ignore:toy.*are 0")
-def test_a_rising_curve_mends_what_one_temperature_cannot():
-    """A classifier that is always equally sure, and right by chance in one half."""
-    random = np.random.default_rng(0)
-    letters = ["a" if number % 2 else "b" for number in range(4000)]
-    wrong = [letter == "b" and random.random() < 0.5 for letter in letters]
-    swapped = [
-        "ba"["ab".index(x)] if w else x for x, w in zip(letters, wrong, strict=True)
-    ]
-    contents = tuple(letter.encode() for letter in letters)
-
-    def probabilities(contents):
-        sure = {b"a": (0.999, 0.001, 0), b"b": (0.01, 0.99, 0)}
-        return np.array([sure[content] for content in contents])
-
-    skewed = Classifier("toy", ("a", "b", "never"), probabilities)
-    (row,) = measure_shifts(
-        Sample(contents, tuple(swapped)), skewed, shifts=["no line ends"]
-    )
-    assert row["accuracy"] == pytest.approx(0.75, abs=0.03)
-    assert row["paired_accuracy_isotonic"] == pytest.approx(0.75, abs=0.03)
 
 
 @pytest.mark.filterwarnings("ignore:toy")
 def test_the_labels_of_the_shifted_half_change_the_accuracy_alone():
     sample = made_up()
     (row,) = measure_shifts(sample, TOY, shifts=["upper case"])
-    order = np.random.default_rng([0, 1]).permutation(len(sample))
-    labels = list(sample.labels)
-    for index in order[1500:]:
-        labels[index] = "c"
-    (other,) = measure_shifts(
-        Sample(sample.contents, tuple(labels)), TOY, shifts=["upper case"]
-    )
+    labels = np.array(sample.labels)
+    labels[np.random.default_rng([0, 1]).permutation(len(sample))[1500:]] = "c"
+    changed = Sample(sample.contents, tuple(labels.tolist()))
+    (other,) = measure_shifts(changed, TOY, shifts="upper case")
     assert row.pop("accuracy") != other.pop("accuracy")
     assert row == other
+
+
+@pytest.mark.filterwarnings("ignore:toy.*are 0")
+def test_a_rising_curve_mends_what_one_temperature_cannot():
+    """A classifier that is always equally sure, and right by chance in one half."""
+    random = np.random.default_rng(0)
+    contents = (b"a", b"b") * 2000
+    labels = tuple(str(random.choice(["a", x.decode()])) for x in contents)
+
+    def probabilities(contents):
+        sure = {b"a": (0.999, 0.001, 0), b"b": (0.01, 0.99, 0)}
+        return np.array([sure[content] for content in contents])
+
+    skewed = Classifier("toy", ("a", "b", "never"), probabilities)
+    (row,) = measure_shifts(Sample(contents, labels), skewed, shifts="no line ends")
+    assert row["accuracy"] == pytest.approx(0.75, abs=0.03)
+    assert row["paired_accuracy_isotonic"] == pytest.approx(0.75, abs=0.03)
 
 
 @pytest.mark.filterwarnings("ignore:toy")
@@ -120,13 +101,6 @@ def test_labels_that_the_classifier_lacks_are_left_out_and_named():
         measure_shifts(Sample((), ()), TOY)
     with pytest.raises(ValueError, match="shifts: expected one of first 200"):
         measure_shifts(sample, TOY, shifts=["capitals"])
-
-
-@pytest.mark.filterwarnings("ignore:toy")
-def test_a_single_shift_may_be_named_alone():
-    sample = made_up(400)
-    alone = measure_shifts(sample, TOY, shifts="upper case")
-    assert alone == measure_shifts(sample, TOY, shifts=["upper case"])
 
 
 @pytest.mark.filterwarnings("ignore:toy.*are 0")

@@ -38,17 +38,15 @@ def test_more_scenes_begin_with_the_fewer():
 
 
 def test_seeds_of_the_process_neither_matter_nor_change():
-    np.random.seed(1)
-    torch.manual_seed(1)
-    expected = draw(ANY, count=10).images(size=32)
-    states = np.random.get_state()[1].copy(), torch.get_rng_state()
-    np.random.seed(2)
-    torch.manual_seed(2)
-    assert torch.equal(draw(ANY, count=10).images(size=32), expected)
-    np.random.seed(1)
-    torch.manual_seed(1)
-    assert np.array_equal(np.random.get_state()[1], states[0])
-    assert torch.equal(torch.get_rng_state(), states[1])
+    images = []
+    for seed in (1, 2):
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        states = np.random.get_state()[1].copy(), torch.get_rng_state()
+        images.append(draw(ANY, count=10).images(size=32))
+        assert np.array_equal(np.random.get_state()[1], states[0])
+        assert torch.equal(torch.get_rng_state(), states[1])
+    assert torch.equal(*images)
 
 
 def test_classes_are_equally_frequent_from_the_first_scenes_on():
@@ -100,9 +98,6 @@ def test_values_fill_their_intervals_evenly():
         assert float((counts - 500).abs().max()) < 4 * 500**0.5, name
     table = torch.corrcoef(torch.stack(list(shares.values())))
     assert float((table - torch.eye(len(shares))).abs().max()) < 0.06
-
-
-# ------------------------------------------------------------ several environments
 
 
 def test_paired_environments_differ_in_nothing_but_the_shifted_factors():
@@ -192,9 +187,6 @@ def test_mnist_digits_fill_their_square():
     assert scenes.images(size=32).shape == (64, 3, 32, 32)
 
 
-# -------------------------------------------------------------------- bad arguments
-
-
 TIED = Environment(hue={4: "red"})
 
 
@@ -203,7 +195,6 @@ TIED = Environment(hue={4: "red"})
     [
         (lambda: draw(RED, count=4, shapes=(4, 4)), ValueError, "shapes: .* different"),
         (lambda: draw(RED, count=4, shapes=(4, 11)), ValueError, "digits from 0 to 9"),
-        (lambda: draw(RED, count=4, shapes=()), ValueError, "shapes: .* different"),
         (lambda: draw(RED, count=4, shapes=4), TypeError, "shapes: expected"),
         (lambda: draw(RED, count=4, split="val"), ValueError, "of train, validation"),
         (lambda: draw(RED, count=4, source="svhn"), ValueError, "one of digits, mnist"),
@@ -211,7 +202,6 @@ TIED = Environment(hue={4: "red"})
         (lambda: draw(RED, count=4, seed=-1), ValueError, "seed: expected at least 0"),
         (lambda: draw(TIED, count=2, shapes=(4, 9)), ValueError, "for the digit 9"),
         (lambda: draw_all([], count=1), ValueError, "at least one, got none"),
-        (lambda: draw_all(4, count=4), TypeError, "environments: expected"),
         (lambda: draw_all([RED, 4], count=4), TypeError, "environments: expected"),
         (lambda: draw_all([RED], count=4, paired=1), TypeError, "paired: expected"),
         (lambda: draw_all([RED] * 200, shapes=[4], count=1), ValueError, "paired=True"),

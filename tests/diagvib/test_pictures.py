@@ -1,7 +1,6 @@
 """Pictures show what the factors say, whatever their size."""
 
 import colorsys
-import time
 from itertools import combinations
 from pathlib import Path
 
@@ -197,18 +196,3 @@ def test_the_gallery_holds_every_level_once():
         assert len(images) == len(levels)
         for one, other in combinations(images, 2):
             assert float((one - other).abs().max()) > 0.05, name
-
-
-def test_two_thousand_pictures_a_second_on_one_core():
-    scenes = draw(Environment(texture="bricks"), shapes=(4, 9), count=512)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        scenes.images(slice(0, 64))  # masks and textures are made once
-        began = time.process_time()
-        scenes.images()
-        spent = time.process_time() - began
-    finally:
-        torch.set_num_threads(threads)
-    # Processor time: other work on the machine does not count.
-    assert len(scenes) / spent > 2000

@@ -14,7 +14,6 @@ from robustbook.datasets.diagvib import (
     Environment,
     co_occurrence,
     differences,
-    draw,
     draw_all,
     opportunities,
 )
@@ -142,8 +141,6 @@ def test_where_tables_and_configuration_disagree():
     assert second == {}
 
 
-# ---------------------------------------------------------------------- shortcuts
-
 #: PA thesis, section C.2.2, rows 7, 4, 9.
 PRINTED_OPPORTUNITIES = {
     "ZGO": ["XOO", "OXO", "OOX"],
@@ -152,19 +149,15 @@ PRINTED_OPPORTUNITIES = {
 }
 
 
-@pytest.mark.parametrize("setting", list(PRINTED_OPPORTUNITIES))
-def test_co_occurrence_is_that_printed(setting):
-    table = PRINTED_OPPORTUNITIES[setting]
-    expected = torch.tensor([[mark == "X" for mark in row] for row in table])
-    assert torch.equal(co_occurrence(setting), expected)
-
-
-def test_opportunities_only_ever_grow():
-    tables = [co_occurrence(setting) for setting in OPPORTUNITIES]
-    assert [int(table.sum()) for table in tables] == [3, 4, 5, 6, 9]
-    for before, after in itertools.pairwise(tables):
+def test_co_occurrence_is_that_printed_and_only_ever_grows():
+    tables = {setting: co_occurrence(setting) for setting in OPPORTUNITIES}
+    for setting, table in PRINTED_OPPORTUNITIES.items():
+        expected = torch.tensor([[mark == "X" for mark in row] for row in table])
+        assert torch.equal(tables[setting], expected)
+    assert [int(table.sum()) for table in tables.values()] == [3, 4, 5, 6, 9]
+    for before, after in itertools.pairwise(tables.values()):
         assert bool((after | ~before).all())
-    three = tables[3]
+    three = tables[OPPORTUNITIES[3]]
     assert three.sum(0).tolist() == three.sum(1).tolist() == [2, 2, 2]
 
 
@@ -225,14 +218,6 @@ def test_the_other_factors_are_those_of_table_c6(factor):
     for name, row in (PRINTED_C6[factor] | BOTH_C6).items():
         expected = [ABBREVIATED.get(level, level) for level in row.split()]
         assert [getattr(test, name) for test in tests] == expected
-
-
-def test_environments_of_a_setup_are_listed_by_part():
-    parts = SELECTION_HUE.environments()
-    assert len(parts) == 2 + 10 + 6
-    assert parts["validation 1F-MD 1"].hue == "magenta"
-    scenes = draw(parts["test 5"], shapes=SELECTION_HUE.shapes, count=8)
-    assert scenes.images(size=32).shape == (8, 3, 32, 32)
 
 
 def test_bad_settings_are_named():

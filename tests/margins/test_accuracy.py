@@ -51,17 +51,19 @@ def test_estimates_are_unbiased_covered_and_more_precise_with_logit_margins():
 
 
 def test_exactly_unbiased_over_all_samples():
-    """The mean over all samples of 3 out of 6, equally likely, is exact."""
+    """The means over all samples of 3 of 6, of values and of squared errors."""
     scores = np.array([0.1, 0.5, 0.2, 0.9, 0.4, 0.7])
     right = np.array([True, True, True, True, False, True])
     margins = np.array([0.3, 0.1, 0.4, 0.9, 0.5, 0.6])
     truth = (right & (margins > 0.35)).mean()
-    values = []
+    values, squares = [], []
     for rows in map(np.array, itertools.permutations(range(6), 3)):
         measured = rows, margins[rows], 0.35
         accuracy = estimate_robust_accuracy(scores, right, *measured, folds=3)
         values.append([accuracy.plain.value, accuracy.design_based.value])
+        squares.append(accuracy.plain.standard_error**2)
     np.testing.assert_allclose(np.mean(values, axis=0), truth, atol=1e-12)
+    assert np.mean(squares) == pytest.approx(np.var(values, axis=0)[0])
 
 
 def test_algorithm_one_can_be_biased_where_the_other_is_not():
@@ -140,14 +142,16 @@ def test_three_of_ten_meet_a_share_of_three_tenths_despite_rounding():
     assert (accuracy.threshold, accuracy.tpr) == (9, 0.3)
 
 
-def test_zero_margins_of_wrong_predictions_make_no_difference_by_design():
+def test_margins_of_wrong_predictions_may_be_zero_and_correct_0_and_1():
     scores, right, margins, eps, _ = population(500, noise=0.5, share=0.4)
     rows = np.random.default_rng(0).choice(500, 60, replace=False)
     one = estimate_robust_accuracy(scores, right, rows, margins[rows], eps)
     zeroed = np.where(right[rows], margins[rows], 0.0)
-    two = estimate_robust_accuracy(scores, right, rows, zeroed, eps)
+    two = estimate_robust_accuracy(scores, right.astype(int), rows, zeroed, eps)
     assert one.design_based == two.design_based
     assert one.plain == two.plain
+    three = estimate_robust_accuracy(scores, 1.0 * right, rows, margins[rows], eps)
+    assert three == one
 
 
 def test_stratified_sample_measures_right_predictions_once():
@@ -170,25 +174,18 @@ def test_stratified_sample_measures_right_predictions_once():
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("name", "values"),
     [
-        ({"correct": [2, 0, 1, 1]}, TypeError, "expected booleans, or 0 and 1"),
-        ({"correct": np.ones(3, bool)}, ValueError, r"correct: expected shape \(4,\)"),
-        ({"indices": [0, 0]}, ValueError, "indices: expected different"),
-        ({"indices": [0, 4]}, ValueError, "indices from 0 to 3, got 4"),
-        ({"indices": [0, -1]}, ValueError, "indices from 0 to 3, got -1"),
-        ({"indices": [0.0, 1.0]}, TypeError, "indices: expected integers"),
-        ({"input_margin": [0.1]}, ValueError, "expected 2 numbers, got 1"),
-        ({"input_margin": [0.1, -1.0]}, ValueError, "at least 0"),
-        ({"indices": [0], "input_margin": [0.1]}, ValueError, "at least two measured"),
-        ({"eps": -0.1}, ValueError, "eps: expected"),
-        ({"eps": 8}, ValueError, "for 8 of 255 levels pass 8/255"),
-        ({"alpha": 1.1}, ValueError, "alpha: expected"),
-        ({"folds": 1}, ValueError, "folds: expected at least 2"),
-        ({"level": 0.0}, ValueError, "level: expected"),
+        ("correct", ([2, 0, 1, 1], np.ones(3, bool))),
+        ("indices", ([0, 0], [0, 4], [0, -1], [0.0, 1.0])),
+        ("input_margin", ([0.1], [0.1, -1.0])),
+        ("eps", (-0.1, 8)),
+        ("alpha", (1.1,)),
+        ("folds", (1,)),
+        ("level", (0.0,)),
     ],
 )
-def test_bad_input(change, error, message):
+def test_bad_input(name, values):
     arguments = {
         "logit_margin": [0.1, 0.2, 0.3, 0.4],
         "correct": np.ones(4, bool),
@@ -197,18 +194,11 @@ def test_bad_input(change, error, message):
         "eps": 0.15,
     }
     estimate_robust_accuracy(**arguments)
-    with pytest.raises(error, match=message):
-        estimate_robust_accuracy(**(arguments | change))
-
-
-def test_correct_may_be_numbers_0_and_1():
-    scores, right, margins, eps, _ = population(100, noise=0.5, share=0.4)
-    rows = np.arange(0, 100, 3)
-    results = [
-        estimate_robust_accuracy(scores, right.astype(kind), rows, margins[rows], eps)
-        for kind in (bool, int, float)
-    ]
-    assert results[0] == results[1] == results[2]
+    for value in values:
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+            estimate_robust_accuracy(**(arguments | {name: value}))
+    with pytest.raises(ValueError, match="indices: expected at least two measured"):
+        estimate_robust_accuracy(**(arguments | {"indices": [0], "input_margin": [1]}))
 
 
 def test_bad_sizes():

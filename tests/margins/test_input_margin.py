@@ -24,15 +24,11 @@ def test_exact_on_linear_models(request, problem, norm):
     excess = result.margins / exact - 1
     assert float(excess.max()) < 0.01
     assert float(excess.min()) > -1e-5
-    assert result.norm == norm
-    assert len(result) == len(model.images)
-    assert result.margins.dtype == torch.float64
+    assert (result.norm, result.margins.dtype) == (norm, torch.float64)
 
 
 def test_one_target_is_enough_on_linear_models(ten):
     """Classes are ranked by first-order distance, not by likelihood."""
-    likeliest = fmn(ten, ten.images, targets=1, steps=100)
-    assert float((likeliest.norms > 1.1 * ten.linf).double().mean()) > 0.03
     result = input_margin(ten, ten.images, targets=1)
     assert float((result.margins / ten.linf).max()) < 1.01
 
@@ -76,12 +72,6 @@ def test_no_attack_of_fixed_size_beats_it_by_much(digits, measured):
         outside += int(apgd(model, one, eps=1.03 * size, **options).success[0])
     assert inside == 0
     assert outside == 4
-
-
-def test_more_effort_finds_less(digits, measured):
-    model, images, _ = digits
-    quick = input_margin(model, images[:20], targets=1, steps=3, refine_steps=0)
-    assert float(measured.margins.mean()) < float(quick.margins.mean()) * 0.99
 
 
 def test_labels_put_zero_where_the_model_is_wrong(digits):
@@ -131,8 +121,9 @@ def test_vanishing_gradients_do_not_stop_it():
     np.testing.assert_allclose(result.margins, [0.1, 0.2, 0.3], rtol=0.01)
 
 
-def test_random_models_are_seeded(digits):
+def test_random_models_are_seeded_and_left_alone(digits):
     model, images, _ = digits
+    kept = images.clone()
 
     def noisy(x):
         return model(x + 0.01 * torch.randn_like(x))
@@ -140,21 +131,14 @@ def test_random_models_are_seeded(digits):
     options = {"batch_size": 10, "steps": 3, "refine_steps": 3}
     first = input_margin(noisy, images[:20], **options)
     torch.manual_seed(0)
+    state = torch.random.get_rng_state()
     second = input_margin(noisy, images[:20], **options)
     assert torch.equal(first.margins, second.margins)
     other = input_margin(noisy, images[:20], seed=1, **options)
     assert not torch.equal(first.margins, other.margins)
-
-
-def test_it_has_no_side_effects(digits):
-    model, images, _ = digits
-    state, kept = torch.random.get_rng_state(), images.clone()
-    wanted = [p.requires_grad for p in model.parameters()]
-    input_margin(model, images, steps=2, refine_steps=2)
     assert torch.equal(state, torch.random.get_rng_state())
     assert torch.equal(images, kept)
     assert all(p.grad is None for p in model.parameters())
-    assert wanted == [p.requires_grad for p in model.parameters()]
 
 
 def test_numpy_double_one_image_and_inference_mode(ten):
@@ -167,25 +151,13 @@ def test_numpy_double_one_image_and_inference_mode(ten):
     assert double.adversarial.dtype == torch.float64
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"targets": 0}, ValueError, "targets: expected at least 1"),
-        ({"targets": None}, TypeError, "targets: expected an integer"),
-        ({"steps": 0}, ValueError, "steps: expected at least 1"),
-        ({"refine_steps": -1}, ValueError, "refine_steps: expected at least 0"),
-        ({"bisections": 1.5}, TypeError, "bisections: expected an integer"),
-        ({"norm": "l1"}, ValueError, "norm: expected one of linf, l2"),
-        ({"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
-        (
-            {"labels": torch.full((3,), 0.5)},
-            TypeError,
-            "labels: expected integer labels",
-        ),
-        ({"images": torch.zeros(2, 4).long()}, TypeError, "expected float32"),
-        ({"images": "ab"}, TypeError, "images: expected a torch tensor"),
-    ],
-)
-def test_bad_input(ten, options, error, message):
-    with pytest.raises(error, match=message):
-        input_margin(ten, **{"images": ten.images[:3], **options})
+BAD = {
+    "targets": 0, "steps": 0, "refine_steps": -1, "bisections": 1.5, "norm": "l1",
+    "batch_size": 0, "labels": [0.5] * 3, "images": torch.zeros(2, 4).long(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(ten, name):
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+        input_margin(ten, **{"images": ten.images[:3], name: BAD[name]})

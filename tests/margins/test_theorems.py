@@ -165,19 +165,6 @@ def test_features_and_gradient_fail_where_the_other_works():
     assert tau(far, slopes) == tau(far, logit_margin(bump(far[:, None]))) == -1
 
 
-def test_the_mean_and_variance_of_a_random_subset():
-    """The mean squared error of the share over all subsets is its variance."""
-    right, size = np.ones(7, dtype=bool), np.array([0.3, 0.9, 0, 0.8, 0.7, 0.1, 0.6])
-    found = [
-        estimate_robust_accuracy(size, right, rows, size[rows], 0.5).plain
-        for rows in map(list, combinations(range(7), 3))
-    ]
-    values = [estimate.value for estimate in found]
-    squares = [estimate.standard_error**2 for estimate in found]
-    assert np.mean(values) == pytest.approx(4 / 7)
-    assert np.mean(squares) == pytest.approx(np.var(values))
-
-
 def chance_below(above, below, measured, population):
     """P(more of the `above` than of the `below` in a random subset)."""
     either = above + below

@@ -18,7 +18,7 @@ from robustbook.datasets import load_dataset
 from robustbook.lenses import Settings, measure_lenses
 from robustbook.models import load_model
 from robustbook.report import Request, read_images, read_report
-from robustbook.report._measure import Run, check_fit
+from robustbook.report._measure import Run
 from robustbook.report._pilot import Forecast, time_lenses, time_pass
 
 FAST = (
@@ -36,7 +36,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-
 class Net(nn.Module):
     def __init__(self, after=lambda logits: logits, *, before=lambda x: x, classes=4):
         super().__init__()
@@ -48,14 +47,6 @@ class Net(nn.Module):
     def forward(self, images):
         return self.after(self.linear(self.before(images).flatten(1)))
 
-
-class Counts(Net):
-    def __init__(self):
-        super().__init__()
-        count = nn.Parameter(torch.zeros(1, dtype=torch.int8), requires_grad=False)
-        self._parameters = {"count": count, **self._parameters}
-
-
 class Stops(Net):
     calls = 0
 
@@ -65,33 +56,26 @@ class Stops(Net):
             raise KeyboardInterrupt
         return super().forward(images)
 
-
 def picked(images):
     return images if len(images) <= 2 else {}["w"]
-
 
 def mended():
     net = output()
     net.register_forward_hook(lambda module, images, output: output.logits)
     return net
 
-
 def leave():
     raise SystemExit(0)
-
 
 def rounded(images):
     return 2 * images - images.detach()
 
-
 Rounded = lambda: Net(before=rounded)
 Output = namedtuple("Output", "logits")
-Changes = lambda: Net(before=lambda images: images.sub_(0.5))
 Picky = lambda: Net(before=picked)
 single = lambda: Net(classes=1)
 small = lambda: Net().half()
 frozen = lambda: Net(lambda logits: logits.detach())
-half = lambda: Net(lambda logits: logits[:1])
 likely = lambda: Net(lambda logits: logits.softmax(1))
 same = lambda: Net(lambda logits: 0 * logits + torch.tensor([0.0, 1, 0, 0]))
 output = lambda: Net(Output)
@@ -120,10 +104,12 @@ def run(command, tmp_path):
 
 
 def test_a_known_model_on_known_data(run, tmp_path):
-    result = run("digits-linear", "digits", "--json", "all.json", "--eps=0.1")
+    name = "a" * 245 + ".html"  # Names of temporary files may not be longer.
+    words = "--json", "all.json", "--eps=0.1"
+    result = run("digits-linear", "digits", *words, out=name)
     assert result.exit_code == 0, result.output
-    assert re.fullmatch(r"page\.html: .* s\n", result.stdout)
-    numbers = read_report(tmp_path / "page.html")
+    assert re.fullmatch(r"a*\.html: .* s\n", result.stdout)
+    numbers = read_report(tmp_path / name)
     named = {"model": "digits-linear", "data": "digits:test", "images": 12}
     assert (named | {"device": "cpu"}).items() <= numbers.items()
     assert numbers["settings"]["eps"] == 0.1
@@ -133,11 +119,9 @@ def test_a_known_model_on_known_data(run, tmp_path):
     assert whole == numbers
     assert len(scores["position"]) == len(scores["logit margin"]) == 12
     assert sum(margin is not None for margin in scores["input margin"]) == 3
-    names = {path.name for path in tmp_path.iterdir()}
-    assert {"page.html", "all.json"} <= names
     # What lies here is imported for import paths only.
     assert str(tmp_path) not in sys.path
-    assert not [name for name in names if name.startswith(".")]
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize(
@@ -163,20 +147,14 @@ def test_a_model_and_data_of_the_user(run, tmp_path, model, data, labeled, said)
     [
         ("oak", "digits", (), "'oak'"),
         ("own_nets:oak", "mine.npz", (), "module 'own_nets' has no attribute 'oak'"),
-        ("oak_nets:net", "mine.npz", (), "No module named 'oak_nets'"),
         ("digits-linear", "oak", (), "expected one of digits:{train,test}"),
-        ("digits-linear", "oak.npz", (), "oak.npz: no such file"),
-        ("digits-linear", "mine.npz", (), "images of 3x4x4, as mine.npz has them, do"),
         ("own_nets:Net", "digits", (), "images of 1x8x8, as digits:test has them, do"),
         ("own_nets:single", "mine.npz", (), "logits of shape (2, K) with K of at lea"),
-        ("own_nets:half", "mine.npz", (), "logits of shape (2, K)"),
         ("own_nets:frozen", "mine.npz", (), "got logits without a gradient"),
         ("own_nets:Net", "five.npz", (), "4 classes, but a label of five.npz is 4"),
         ("own_nets:Net", "few.npz", (), "few.npz: images: expected at least 10, got 5"),
         ("digits-linear", "digits", ("--eps=eight",), "--eps: expected a number in"),
-        ("digits-linear", "digits", ("--sigma=0",), "--sigma: expected a positive"),
         ("digits-linear", "digits", ("--device=oak",), "device: "),
-        ("digits-linear", "digits", ("--out=none/page.html",), "no such folder: none"),
         ("digits-linear", "digits", ("--out=.",), "expected a plain file, got a fo"),
         ("digits-linear", "digits", ("--json=none/a.json",), "no such folder: none"),
         ("digits-linear", "digits", ("--json=page.html",), "another file than --out"),
@@ -185,12 +163,10 @@ def test_a_model_and_data_of_the_user(run, tmp_path, model, data, labeled, said)
         ("digits-linear", "digits", ("--engine=oak",), "--engine: for a list of mod"),
         ("own_nets:leave", "mine.npz", (), "got SystemExit: 0"),
         ("own_nets:small", "mine.npz", (), "float16; call model.float() first"),
-        ("own_nets:output", "mine.npz", (), "logits, got Output; after creating the m"),
         ("own_nets:output", "mine.npz", (), "lambda module, images, output: output.lo"),
         ("own_nets:named", "mine.npz", (), "images, output: output['logits'])"),
         ("own_nets:pair", "mine.npz", (), "images, output: output[0])"),
         ("own_nets:array", "mine.npz", (), "numpy.save the logits and score them with"),
-        ("own_nets:Net", "mine.npz", ("--skip=noise",), "--skip: expected one or two"),
         ("own_nets:Net", "mine.npz", ("--minutes=-1",), "--minutes: expected a posit"),
         ("own_nets:Net", "mine.npz", ("--minutes=1e-6",), "10 images, the fewest, ta"),
     ],
@@ -208,17 +184,13 @@ def test_invalid_arguments_are_reported_in_one_line(
     assert (tmp_path / "page.html").read_text() == "an older page"
 
 
-def test_too_few_images_are_an_error_of_the_option(run):
-    result = run("digits-linear", "digits", "--images=3")
-    assert (result.exit_code, "--images" in result.stderr) == (2, True)
-
-
 @pytest.mark.filterwarnings("default")
 def test_a_warning_if_there_are_fewer_images_than_asked_for(run):
     result = run("own_nets:Net", "mine.npz", "--images=21", "--skip=margins")
     said = "robustbook: --images 21: mine.npz has 20 images; all of them are measured"
     assert said in result.stderr
     assert "--images" not in run("own_nets:Net", "mine.npz", "--skip=margins").stderr
+    assert run("own_nets:Net", "mine.npz", "--images=3").exit_code == 2
 
 
 def test_an_error_names_a_model_that_fails_later(run, tmp_path):
@@ -226,21 +198,6 @@ def test_an_error_names_a_model_that_fails_later(run, tmp_path):
     assert result.exit_code == 1
     assert "own_nets:Picky: KeyError while it was measured: 'w'" in result.stderr
     assert not (tmp_path / "page.html").exists()
-
-
-@pytest.mark.parametrize("name", ["Changes", "Counts"])
-def test_unusual_models_are_accepted(run, tmp_path, monkeypatch, name):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    mine = read_images("mine.npz")
-    before = mine.images.clone()
-    check_fit(load_model(f"own_nets:{name}"), mine, name)
-    assert torch.equal(mine.images, before)
-
-
-def test_a_long_name(run, tmp_path):
-    name = "a" * 245 + ".html"
-    assert run("digits-linear", "digits", out=name).exit_code == 0
-    assert read_report(tmp_path / name)["model"] == "digits-linear"
 
 
 def test_an_interrupted_report_continues(run, tmp_path):
@@ -365,21 +322,17 @@ def test_labeled_images_that_are_not_measured_calibrate(run, tmp_path):
     beta = estimates["calibration"]["beta"]
     assert beta == pytest.approx(calibrate_beta(*source).beta, rel=1e-5)
     # Images without labels take those of another set; without any, there is none.
-    pixels = pool.images[:20].numpy()
-    np.savez(tmp_path / "unlabeled.npz", images=pixels)
-    assert run("digits-linear", "unlabeled.npz", skip).exit_code == 0
-    assert "accuracy_estimates" not in read_report(tmp_path / "page.html")
-    result = run("digits-linear", "unlabeled.npz", skip, "--calibrate=digits:train")
-    assert result.exit_code == 0, result.output
-    found = read_report(tmp_path / "page.html")["accuracy_estimates"]["calibration"]
-    assert found["num_samples"] == 120
+    np.savez(tmp_path / "unlabeled.npz", images=pool.images[:20].numpy())
+    for words, count in (((), None), (("--calibrate=digits:train",), 120)):
+        assert run("digits-linear", "unlabeled.npz", skip, *words).exit_code == 0
+        found = read_report(tmp_path / "page.html").get("accuracy_estimates")
+        assert (found and found["calibration"]["num_samples"]) == count
 
 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
         ("bare.npz", "bare.npz: expected images with labels, other than those"),
-        ("mine.npz", "mine.npz: expected images with labels, other than those"),
         ("five.npz", "4 classes, but a label of five.npz is 4"),
         ("digits", "images of 1x8x8, as digits:test has them, do not fit this model"),
     ],

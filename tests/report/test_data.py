@@ -72,22 +72,13 @@ def test_bytes_with_the_channels_last_or_first(path, last):
     ("images", "labels", "words"),
     [
         (PIXELS * 255, None, r"images: .*\[0, 1\]"),
-        (PIXELS - 0.5, None, r"images: .*\[0, 1\]"),
-        (PIXELS * np.nan, None, "images: "),
-        (PIXELS[:, 0], None, r"images: expected .* got torch.float64 of shape"),
         (BYTES[..., 0], None, r"add the channel with images\[:, None\]"),
         (PIXELS[:0], None, "images: expected "),
         (PIXELS.transpose(0, 2, 3, 1), None, r"channels with transpose\(0, 3, 1, 2\)"),
-        (
-            BYTES.astype(np.int64),
-            None,
-            "images: expected .*int64.*bytes with images.as",
-        ),
+        (BYTES.astype(np.int64), None, "images: .*int64.* convert bytes with"),
         (BYTES[:, :3], None, "not clear which axis is the channels"),
         (BYTES[..., :2], None, "not clear which axis is the channels"),
         (PIXELS, LABELS[:3], r"labels: expected shape \(12,\)"),
-        (PIXELS, LABELS[:, None], r"labels: expected shape \(12,\)"),
-        (PIXELS, LABELS * 0.5, "labels: expected integer"),
         (PIXELS, LABELS - 1, "labels: expected classes from 0 on, got -1"),
     ],
 )
@@ -104,18 +95,19 @@ def test_files_that_cannot_be_read(path):
     path.write_bytes(b"not what it says")
     with pytest.raises(ValueError, match=str(path)):
         read_images(path)
+    write(path, images=PIXELS)
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(ValueError, match=str(path)) as caught:
+        read_images(path)
+    assert "logits" not in str(caught.value)
     with pytest.raises(ValueError, match="named 'images'"):
         read_images(write(path, pictures=PIXELS, labels=LABELS))
 
 
-def test_truncated_files_text_labels_and_pickles_are_refused(tmp_path):
-    path = write(tmp_path / "mine.npz", images=PIXELS)
-    path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(ValueError, match=r"mine\.npz") as caught:
-        read_images(path)
-    assert "logits" not in str(caught.value)
+def test_text_labels_and_pickles_are_refused(tmp_path):
+    path, letters = tmp_path / "mine.npz", np.array(list("abcabcabcabc"))
     with pytest.raises(ValueError, match=r"mine.npz: expected numbers, got dtype <U1"):
-        read_images(write(path, images=PIXELS, labels=np.array(list("abcabcabcabc"))))
+        read_images(write(path, images=PIXELS, labels=letters))
     with pytest.raises(ValueError, match="expected a numeric array"):
         read_images(write(path, images=np.array([{"a": 1}], dtype=object)))
 

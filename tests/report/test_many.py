@@ -65,21 +65,14 @@ def test_models_are_compared_on_the_same_images_and_failures_have_reasons(run):
 
     # The same, measured by hand.
     images = read_images("digits:test").draw(12, seed=0)
+    options = {"skip": ("average-case", "margins"), "batch_size": 64}
     linear, adversarial = (
-        three_lenses(
-            load_model(name).eval(),
-            images.images,
-            images.labels,
-            skip=("average-case", "margins"),
-            batch_size=64,
-            progress=False,
-        )
+        three_lenses(load_model(name).eval(), images.images, images.labels, **options)
         for name in ("digits-linear", "digits-cnn-adv-s0")
     )
     measured = rows["digits-cnn-adv-s0"]["measures"]
-    assert measured["PA, attack"]["value"] == pytest.approx(
-        adversarial.agreements["adversarial"].pa
-    )
+    under_attack = adversarial.agreements["adversarial"].pa
+    assert measured["PA, attack"]["value"] == pytest.approx(under_attack)
     noise = [one.agreements["noise"].per_sample for one in (adversarial, linear)]
     # Not one answer changed; of a dozen images, three in another dozen may.
     unseen = math.log(10) - symmetric_channel_capacity(3 / 12, 10)
@@ -174,19 +167,6 @@ def test_options_that_do_not_fit_many_models_are_refused(run, words, said):
     assert said in result.stderr
 
 
-def test_where_all_models_are_measured_the_command_succeeds(run, tmp_path):
-    (tmp_path / "models.txt").write_text("digits-linear\n")
-    result = run("report", "models.txt", "--out=page.html")
-    assert (result.exit_code, result.stdout) == (0, "page.html: 1 of 1 models\n")
-
-
-def test_where_no_model_can_be_measured_the_command_fails(run, tmp_path):
-    (tmp_path / "models.txt").write_text("own_nets:broken\n")
-    result = run("compare", "models.txt")
-    assert result.exit_code == 1
-    assert "no model could be measured: own_nets:broken: " in result.stderr
-
-
 def test_paired_means_are_those_of_the_differences():
     one, other = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1.0, 1.0, 1.0])
     difference = paired_means(one, other)
@@ -196,3 +176,19 @@ def test_paired_means_are_those_of_the_differences():
     half = 4.302653 * error  # Student's t of two degrees of freedom
     assert difference.interval == pytest.approx((4 / 3 - half, 4 / 3 + half))
     assert paired_means(one, one, 0.2).interval == (-0.2, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "said"),
+    [
+        ("digits-linear", 0, "page.html: 1 of 1 models\n"),
+        ("own_nets:broken", 1, "no model could be measured: own_nets:broken: "),
+    ],
+)
+def test_the_command_succeeds_where_all_models_are_measured(
+    run, tmp_path, model, status, said
+):
+    (tmp_path / "models.txt").write_text(f"{model}\n")
+    result = run("report", "models.txt", "--out=page.html")
+    assert result.exit_code == status
+    assert said in result.output

@@ -6,11 +6,11 @@ import html
 import itertools
 import json
 import math
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -109,9 +109,6 @@ class Outline(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-# --- numbers ----------------------------------------------------------------------
-
-
 def test_the_numbers_can_be_read_back(report, seen, tmp_path):
     found = read_report(report.html)
     assert found == report.numbers
@@ -157,19 +154,16 @@ def test_a_calibration_adds_the_estimated_accuracy(calibrated, seen, labels):
     assert outline.faults == []
     text = " ".join(outline.text)
     stored = read_report(page.html)["accuracy_estimates"]
-    for shift, estimate in estimates.items():
-        shown = words.interval(*estimate.interval)
-        assert f"{words.percent(estimate.value)}" in text
-        assert shown in text
-        assert stored["shifts"][shift]["interval"] == list(estimate.interval)
-    assert (stored["shifts"]["noise"]["accuracy"] is not None) == labels
     true = (seen.shifted_logits["noise"].argmax(1) == LABELS).double().mean()
+    assert stored["shifts"]["noise"]["accuracy"] == (float(true) if labels else None)
+    for shift, estimate in estimates.items():
+        assert words.percent(estimate.value) in text
+        assert words.interval(*estimate.interval) in text
+        assert stored["shifts"][shift]["interval"] == list(estimate.interval)
     row = rf"<td class=.share.>{words.percent(float(true))} <small>"
     assert bool(re.search(row, page.html)) == labels
     assert (", and true." in text) == labels
-    assert "labeled images of digits:test, none of them measured: β = " in text
-    assert stored["calibration"]["num_samples"] == 556
-    assert "Estimated accuracy: the mean probability" in text
+    assert "556 labeled images of digits:test, none of them measured: β = " in text
 
 
 def test_two_pages_of_the_same_numbers_are_the_same(seen):
@@ -209,9 +203,6 @@ def test_headers_accept_paths_dates_and_arrays(seen):
     assert "Image 1" in text
 
 
-# --- sentences --------------------------------------------------------------------
-
-
 def test_the_summary_follows_from_the_numbers(seen):
     worst = min(seen.agreements, key=lambda shift: seen.agreements[shift].pa)
     first = words.agreement_sentence(seen)
@@ -231,18 +222,16 @@ def test_the_summary_follows_from_the_numbers(seen):
 
 
 def test_the_page_says_that_nothing_changed(unmoved):
-    assert words.agreement_sentence(unmoved) == (
-        "None of the 7 shifts changes a prediction on any of 40 images: agreement is "
-        "complete, at log K = 0.69 nats."
-    )
-    average = words.average_sentence(unmoved)
-    assert "none of 40 images less often than nine times in ten" in average
-    assert "an order of margins is not defined" in words.margin_sentence(unmoved)
     text = " ".join(Outline(Report(unmoved, images=IMAGES).html).text)
-    assert unmoved.constant
-    assert "names class 0 for all 40 images" in text
-    assert "no variation seen" in text
-    assert "Of 12 images no attack changed the prediction" in text
+    for said in (
+        "None of the 7 shifts changes a prediction on any of 40 images",
+        "none of 40 images less often than nine times in ten",
+        "an order of margins is not defined",
+        "names class 0 for all 40 images",
+        "no variation seen",
+        "Of 12 images no attack changed the prediction",
+    ):
+        assert said in text
 
 
 @pytest.mark.parametrize(
@@ -253,16 +242,14 @@ def test_the_page_says_that_nothing_changed(unmoved):
         ((-0.6, -0.2), "so logit margins mislead"),
     ],
 )
-def test_tau_is_read_by_its_interval(seen, interval, meaning):
+def test_tau_is_read_by_its_interval_and_equal_shifts_are_so_called(
+    seen, interval, meaning
+):
     order = dataclasses.replace(seen.consistency, interval=interval)
-    changed = dataclasses.replace(seen, consistency=order)
-    assert meaning in words.margin_sentence(changed)
-
-
-def test_the_summary_names_shifts_that_do_not_differ(seen):
     same = dict.fromkeys(seen.agreements, seen.agreements["noise"])
-    alike = dataclasses.replace(seen, agreements=same)
-    assert "cannot be told apart" in words.agreement_sentence(alike)
+    changed = dataclasses.replace(seen, consistency=order, agreements=same)
+    assert meaning in words.margin_sentence(changed)
+    assert "cannot be told apart" in words.agreement_sentence(changed)
 
 
 def test_bounds_are_numbers_or_fractions():
@@ -285,23 +272,14 @@ def test_a_page_of_two_lenses_leaves_out_the_third(left):
     text = Report(lenses, images=IMAGES).html
     page = Outline(text)
     assert page.faults == []
-    numbers, words_ = read_report(text), " ".join(page.text)
-    title = words.TITLES[left]
-    assert f"Left out {title}" in re.sub(r"\s+", " ", words_)
+    title, shown = words.TITLES[left], " ".join(" ".join(page.text).split())
+    assert f"Left out {title}" in shown
+    assert not {"None", "nan"} & {*shown.split()}
     assert text.count('class="card"') == len(page.all("svg")) == 2
     reading = text.partition('id="read"')[2]
-    shown = [title for title in words.TITLES.values() if f"<h3>{title}<" in reading]
-    assert shown == [other for other in words.TITLES.values() if other != title]
-    rows = [p for p in page.all("ol") if p.get("class") == "thumbs"]
-    assert len(rows) == 2
-    assert (numbers["agreement"] == {}) == (left == "agreement")
-    assert (numbers["average_case"] is None) == (left == "average-case")
-    assert (numbers["margins"]["measured"] == 0) == (left == "margins")
-    for word in ("None", "nan"):
-        assert word not in words_
-
-
-# --- it stands alone --------------------------------------------------------------
+    read = [title for title in words.TITLES.values() if f"<h3>{title}<" in reading]
+    assert read == [other for other in words.TITLES.values() if other != title]
+    assert [p.get("class") for p in page.all("ol")].count("thumbs") == 2
 
 
 def test_nothing_is_loaded(report):
@@ -363,9 +341,6 @@ def test_a_notebook_shows_it_in_a_frame(report):
     assert "<base" not in report.html
 
 
-# --- who can read it --------------------------------------------------------------
-
-
 def test_it_works_with_a_screen_reader(report):
     page = Outline(report.html)
     assert page.elements[0] == ("html", {"lang": "en"})
@@ -388,6 +363,15 @@ def test_it_works_with_a_screen_reader(report):
             assert box["aria-label"]
 
 
+def luminance(color):
+    """Relative luminance by WCAG 2."""
+    parts = (part / 255 for part in bytes.fromhex(color[1:]))
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
+    ]
+    return 0.05 + np.dot([0.2126, 0.7152, 0.0722], linear)
+
+
 def test_its_colors_have_enough_contrast(report):
     themes = re.findall(r"--paper.*?--link: #\w+", report.html, flags=re.DOTALL)
     assert len(themes) == 3
@@ -395,33 +379,13 @@ def test_its_colors_have_enough_contrast(report):
         colors = dict(re.findall(r"--(\w+): (#\w{6})", theme))
         least = {"ink": 7, "muted": 4.5, "link": 4.5, "blue": 3, "orange": 3}
         for ink, ground in itertools.product(least, ("paper", "tint")):
-            shown = contrast(colors[ink], colors[ground])
-            assert shown >= least[ink], (ink, ground)
+            one, other = luminance(colors[ink]), luminance(colors[ground])
+            assert max(one, other) / min(one, other) >= least[ink], (ink, ground)
 
 
-def contrast(one, other):
-    """WCAG 2, 1.4.3."""
-
-    def light(color):
-        parts = [part / 255 for part in bytes.fromhex(color[1:])]
-        r, g, b = (
-            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
-        )
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-    high, low = sorted((light(one), light(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-# --- images -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("images", [None, IMAGES.expand(-1, 2, -1, -1)])
-def test_images_without_colors_are_not_shown(seen, images):
-    assert Outline(Report(seen, images=images).html).all("img") == []
-
-
-def test_large_images_become_small(seen):
+def test_images_without_colors_are_not_shown_and_large_ones_become_small(seen):
+    for images in (None, IMAGES.expand(-1, 2, -1, -1)):
+        assert Outline(Report(seen, images=images).html).all("img") == []
     large = torch.rand(40, 3, 224, 112, generator=torch.Generator().manual_seed(0))
     page = Report(seen, images=large).html
     assert len(page) < 1_000_000
@@ -443,9 +407,6 @@ def test_invalid_arguments_of_a_report_are_refused(seen, change, message):
         Report(**{"lenses": seen, **change})
 
 
-# --- writing ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("moves", "kept"), [(0, ["page", "json"]), (1, ["json"])])
 def test_no_new_numbers_stand_beside_an_old_page(tmp_path, monkeypatch, moves, kept):
     """Interrupted before the first file is moved, and before the second is."""
@@ -465,15 +426,6 @@ def test_no_new_numbers_stand_beside_an_old_page(tmp_path, monkeypatch, moves, k
         write_files({paths["page"]: "new", paths["json"]: "new"})
     assert [name for name, path in paths.items() if path.read_text() == "old"] == kept
     assert {*tmp_path.iterdir()} == {*paths.values()}
-
-
-def test_a_pipe_is_not_replaced(seen, tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with pytest.raises(ValueError, match="pipe: expected a plain file"):
-        Report(seen).write(pipe)
-    assert pipe.is_fifo()
-    assert list(tmp_path.iterdir()) == [pipe]
 
 
 def test_a_link_stays_and_its_file_is_written(seen, tmp_path):
