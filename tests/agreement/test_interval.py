@@ -118,7 +118,7 @@ def test_equal_results_have_a_difference_with_an_interval_of_some_width():
     comparison = compare_agreement(*pairs, *pairs)
     low, high = comparison.interval
     assert low < 0 < high
-    ends = interval_of_difference(comparison.a, comparison.b, 0.95)
+    ends = interval_of_difference(comparison.first, comparison.second, 0.95)
     assert (
         ends
         == comparison.interval
@@ -126,7 +126,7 @@ def test_equal_results_have_a_difference_with_an_interval_of_some_width():
     )
     fewer = posterior_agreement(*hard_pairs(2, 11, 3))
     with pytest.raises(ValueError, match="same samples as a, 12 of them, got 11"):
-        interval_of_difference(comparison.a, fewer)
+        interval_of_difference(comparison.first, fewer)
 
 
 def test_the_interval_of_a_difference_covers_where_one_model_shows_no_change():
