@@ -122,7 +122,7 @@ def test_equal_results_have_a_difference_with_an_interval_of_some_width():
     assert (
         ends
         == comparison.interval
-        == interval_of_difference(comparison.b, comparison.a)
+        == interval_of_difference(comparison.second, comparison.first)
     )
     fewer = posterior_agreement(*hard_pairs(2, 11, 3))
     with pytest.raises(ValueError, match="same samples as a, 12 of them, got 11"):
