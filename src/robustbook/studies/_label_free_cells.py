@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -23,9 +23,10 @@ from robustbook.models import build_model, logits_of
 from robustbook.scores import accuracy
 from robustbook.studies._shifted_logits import HALF
 from robustbook.studies.choosing import FAMILIES, perceptron
-from robustbook.studies.domains._training import LEARNERS
 from robustbook.studies.run import Row, significant
-from robustbook.training import train_domains
+from robustbook.training import ERM, IRM, LISA, Learner, train_domains
+
+LEARNERS: Final[Mapping[str, Learner]] = {"ERM": ERM(), "IRM": IRM(), "LISA": LISA()}
 
 
 class Pairs(NamedTuple):

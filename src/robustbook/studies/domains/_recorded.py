@@ -25,8 +25,14 @@ from robustbook.studies.domains._pictures import (
     training_pictures,
     validation_pair,
 )
-from robustbook.studies.domains._training import Regime, TrainingSetting, train
+from robustbook.studies.domains._training import (
+    LEARNERS,
+    Regime,
+    TrainingSetting,
+    new_network,
+)
 from robustbook.studies.run import Row, Run
+from robustbook.training import History, train_domains
 
 #: Whether the two samples of a pair show the same digits (Experiment 5a) or share
 #: none (5b).
@@ -35,6 +41,24 @@ DIGITS: Final = ("same", "other")
 SELECTED_BY: Final = "same/accuracy"
 #: Pairs whose features are recorded.
 PAIRS: Final = 128
+
+
+def _train(
+    run: Run[Any],
+    setting: TrainingSetting,
+    setup: str,
+    learner: str,
+    training_seed: int,
+    **measured: Any,
+) -> tuple[nn.Module, History]:
+    """Train on source domains, whose pictures, weights and batches the seed draws."""
+    sources = training_pictures(setup, setting.of_pictures, training_seed)
+    model = new_network(setting, sources[0].num_classes, training_seed)
+    options = ("epochs", "lr", "optimizer", "batch_size", "precision")
+    how: dict[str, Any] = {name: getattr(setting, name) for name in options}
+    how |= {"seed": training_seed, "device": run.device, "progress": False}
+    history = train_domains(model, LEARNERS[learner], sources, **how, **measured)
+    return model, history
 
 
 # ----------------------------------------------------------- every epoch, every score
@@ -60,17 +84,12 @@ def scored_epochs(
     is_regime = isinstance(setting, Regime)
 
     def compute() -> list[Row]:
-        shown = setting.of_pictures
-        sources = training_pictures(setup, shown, training_seed)
         seed = training_seed if is_regime else run.seed
-        pairs, tests = held_out_pictures(setup, shown, seed)
-        measured: Any = {
-            "pairs": {**pairs, "tests": (tests[0], tests[1])},
-            "tests": {str(k): test for k, test in enumerate(tests)},
-        }
-        how = setting, learner, training_seed, sources, run.device
-        _, history = train(*how, **measured, measure=criteria)
-        return history.rows
+        pairs, tests = held_out_pictures(setup, setting.of_pictures, seed)
+        pairs = {**pairs, "tests": (tests[0], tests[1])}
+        numbered = {str(k): test for k, test in enumerate(tests)}
+        how = run, setting, setup, learner, training_seed
+        return _train(*how, pairs=pairs, tests=numbered, measure=criteria)[1].rows
 
     key = _key(setting, setup, learner, training_seed)
     epochs = run.rows("scored epochs", compute, **key) if is_regime else compute()
@@ -154,11 +173,10 @@ def train_pair(
     setting = run.setting
 
     def compute() -> Arrays:
-        sources = training_pictures(setup, setting.of_pictures, training_seed)
         pairs = {"same": validation_pair(setup, setting, run.seed)}
         measured: Any = {"measure": pair_scores, "keep": (SELECTED_BY,)}
-        how = setting, learner, training_seed, sources, run.device
-        model, history = train(*how, pairs=pairs, **measured)
+        how = run, setting, setup, learner, training_seed
+        model, history = _train(*how, pairs=pairs, **measured)
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(run.device)).eval()
         arrays = {"epochs": np.array(json.dumps(history.rows))}
@@ -239,15 +257,14 @@ def watch_training(
 ) -> Watched:
     """Train and record the features."""
     setting = run.setting
-    sources = training_pictures(setup, setting.of_pictures, training_seed)
     pair = validation_pair(setup, setting, run.seed)
     few = [sample.subset(slice(PAIRS)) for sample in pair]
 
     def look(model: nn.Module) -> Tensor:
         return torch.stack([_evaluate(features_of, model, sample) for sample in few])
 
-    how = setting, learner, training_seed, sources, run.device
+    how = run, setting, setup, learner, training_seed
     measured: Any = {"measure": pair_scores, "watch": {"features": look}}
-    _, history = train(*how, pairs={"same": pair}, **measured)
+    _, history = _train(*how, pairs={"same": pair}, **measured)
     features = torch.stack(history.watched["features"]).double().numpy()
     return Watched(history.rows, features, few[0].labels.numpy())

@@ -1,8 +1,8 @@
-"""Settings of trainings on two domains, and how one runs."""
+"""Settings of trainings on two domains, their learners and networks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import product
@@ -12,10 +12,9 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from robustbook.datasets import Dataset
 from robustbook.models import build_model, load_model
 from robustbook.studies.run import Run, Setting
-from robustbook.training import ERM, IRM, LISA, History, Learner, train_domains
+from robustbook.training import ERM, IRM, LISA, Learner
 
 #: The network of Chapter 16.
 SMALL: Final = "strided-cnn"
@@ -92,25 +91,6 @@ FULL: Final = partial(
 QUICK: Final = partial(
     TrainingSetting, dataset="digits", size=24, width=8, batch_size=32, seeds=2
 )
-
-
-def train(
-    setting: TrainingSetting,
-    learner: str,
-    training_seed: int,
-    sources: Sequence[Dataset],
-    device: str,
-    **options: Any,
-) -> tuple[nn.Module, History]:
-    """Train on source domains; options are what to measure.
-
-    The seed draws the initial weights and the batches.
-    """
-    model = new_network(setting, sources[0].num_classes, training_seed)
-    for name in ("epochs", "lr", "optimizer", "batch_size", "precision"):
-        options[name] = getattr(setting, name)
-    options |= {"seed": training_seed, "device": device, "progress": False}
-    return model, train_domains(model, LEARNERS[learner], sources, **options)
 
 
 def trainings(

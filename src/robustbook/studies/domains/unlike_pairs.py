@@ -15,9 +15,8 @@ from robustbook.agreement import pair_by_label, pair_nearest
 from robustbook.datasets import Dataset, Sentences, load_dataset
 from robustbook.datasets.photographs import PACS_DOMAINS
 from robustbook.models import pacs_features
-from robustbook.studies._label_free_cells import Pairs, cell, watched
+from robustbook.studies._label_free_cells import LEARNERS, Pairs, cell, watched
 from robustbook.studies.domains._canonical import pair_canonical
-from robustbook.studies.domains._training import COMPARED_LEARNERS
 from robustbook.studies.run import Row, small_network
 from robustbook.text import (
     levenshtein_edits,
@@ -131,7 +130,7 @@ def heads(
     pairs = pairings(tested_pixels, clean_pixels, tested.labels, truth, seed)
     views = {"source": images[half[0]], "clean": clean, "test": tested.images}
     both = labels[half[0]], tested.labels
-    for learner, lr in product(COMPARED_LEARNERS, rates):
+    for learner, lr in product(LEARNERS, rates):
         size = tested_pixels.shape[1], tested.num_classes
         model = small_network(*size, hidden=0, seed=seed)
         for epoch, z in watched(model, learner, train, views, epochs, lr, seed):
