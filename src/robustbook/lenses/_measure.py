@@ -15,7 +15,6 @@ from robustbook._checks.arguments import (
     PROBABILITIES,
     ArrayLike,
     are_probabilities,
-    as_tensor,
     check_count,
     check_labels,
 )
@@ -34,10 +33,6 @@ FEWEST: Final = 10
 #: A difference between two evaluations of at most this share of the logits' standard
 #: deviation is rounding.
 ROUNDING: Final = 0.01
-
-#: Computes tensors, or reads them if a store has them: from the name of a measure, the
-#: positions of the images, and the computation.
-Store = Callable[[str, Tensor, Callable[[], Tensors]], Tensors]
 
 
 def three_lenses(
@@ -141,54 +136,29 @@ def three_lenses(
             f"images: expected at least {FEWEST}, got {len(clean)}; standard errors "
             "of fewer mean nothing"
         )
-    return measure_lenses(
-        model,
-        clean,
-        labels,
-        settings,
-        skip=defaults.parse_skip(skip),
-        margin_images=margin_images,
-        batch_size=batch_size,
-        progress=progress,
-        device=device,
-    )
-
-
-def measure_lenses(
-    model: Model,
-    images: Tensor,
-    labels: ArrayLike | None,
-    settings: Settings,
-    *,
-    skip: tuple[str, ...],
-    margin_images: int,
-    batch_size: int,
-    store: Store | None = None,
-    progress: bool = False,
-    device: str | torch.device | None = None,
-) -> _result.ThreeLenses:
-    """Measure any number of images; a `store` may keep the results of each batch."""
+    skip = defaults.parse_skip(skip)
     check_model(model)
     if isinstance(model, type):
         raise TypeError(
             f"model: expected a model, got the class {model.__name__}; call it first"
         )
-    place = find_device(model, images, device)
+    place = find_device(model, clean, device)
     counted = _evaluator.CountedModel(model)
-    images = _evaluator.in_model_dtype(counted, images)
-    all_rows, drawn = torch.arange(len(images)), torch.arange(0)
+    clean = _evaluator.in_model_dtype(counted, clean)
+    all_rows, drawn = torch.arange(len(clean)), torch.arange(0)
     if "margins" not in skip:
-        drawn = _drawn(len(images), margin_images, settings.seed)
+        order = np.random.default_rng([settings.seed, 1]).permutation(len(clean))
+        drawn = torch.from_numpy(order[:margin_images])
     with _evaluator.evaluation_mode(counted):
-        logits = _evaluator.compute_logits(counted, images, batch_size, place)
+        logits = _evaluator.compute_logits(counted, clean, batch_size, place)
         _evaluator.check_shifted_logits(_result.CLEAN, logits, logits.shape[1])
         true = None
         if labels is not None:
             true = check_labels(
-                "labels", labels, length=len(images), num_classes=logits.shape[1]
+                "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
-        _warn(logits, _evaluator.compute_logits(model, images[:5], batch_size, place))
-        evaluator = Evaluator(counted, images, logits, settings, batch_size, place)
+        _warn(logits, _evaluator.compute_logits(model, clean[:5], batch_size, place))
+        evaluator = Evaluator(counted, clean, logits, settings, batch_size, place)
         steps: dict[str, tuple[Tensor, Callable[[Tensor], Tensors]]] = {}
         if "agreement" not in skip:
             for shift in (_result.ADVERSARIAL, _result.NOISE, *settings.corruptions):
@@ -207,37 +177,28 @@ def measure_lenses(
                 disable=None if progress else True,  # None: only on a terminal
             ) as bar:
                 tensors[name], passes[name] = _in_batches(
-                    evaluator, name, rows, measure, store, bar.update
+                    evaluator, rows, measure, bar.update
                 )
     return _assembled(evaluator, true, drawn, tensors, passes)
 
 
-_PASSES: Final = "passes"
-
-
 def _in_batches(
     evaluator: Evaluator,
-    name: str,
     rows: Tensor,
     measure: Callable[[Tensor], Tensors],
-    store: Store | None,
     update: Callable[[int], object],
 ) -> tuple[Tensors, Passes]:
     """Measure batch by batch; return the joined tensors, and the passes per image."""
 
-    def counted(batch: Tensor) -> Tensors:
-        tensors, cost = evaluator.model.count(lambda: measure(batch), per=1)
-        tensors[_PASSES] = torch.tensor([[cost.forward, cost.backward]])
-        return {key: value.detach().cpu() for key, value in tensors.items()}
+    def measure_all() -> Tensors:
+        results = []
+        for batch in torch.split(rows, evaluator.batch_size):
+            tensors = measure(batch).items()
+            results.append({key: value.detach().cpu() for key, value in tensors})
+            update(len(batch))
+        return {key: torch.cat([one[key] for one in results]) for key in results[0]}
 
-    results = []
-    for batch in torch.split(rows, evaluator.batch_size):
-        compute = partial(counted, batch)
-        results.append(store(name, batch, compute) if store else compute())
-        update(len(batch))
-    joined = {key: torch.cat([one[key] for one in results]) for key in results[0]}
-    forward, backward = (joined.pop(_PASSES).sum(dim=0) / len(rows)).tolist()
-    return joined, Passes(forward, backward)
+    return evaluator.model.count(measure_all, per=len(rows))
 
 
 def _assembled(
@@ -286,10 +247,10 @@ def _warn(logits: Tensor, logits_again: Tensor) -> None:
             f"model: it names class {int(predicted[0])} for all {len(logits)} images; "
             "agreement and robustness of a constant say nothing about what it learned",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     if are_probabilities(logits):
-        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=4)
+        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=3)
     spread = float(logits.double().std())
     difference = spread
     if logits_again.shape[1] == logits.shape[1]:
@@ -301,10 +262,5 @@ def _warn(logits: Tensor, logits_again: Tensor) -> None:
             "draws random numbers or mixes the images of a batch; the numbers measure "
             "that, too, and another run gives others",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
-
-
-def _drawn(count: int, wanted: int, seed: int) -> Tensor:
-    order = np.random.default_rng([seed, 1]).permutation(count)
-    return as_tensor("order", order[:wanted])

@@ -80,8 +80,6 @@ class Settings:
         }
         if self.severity > 5:
             raise ValueError(f"severity: expected 1 to 5, got {self.severity}")
-        if self.seed >= 2**63:
-            raise ValueError(f"seed: expected less than 2**63, got {self.seed}")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
