@@ -402,24 +402,11 @@ def test_the_level_widens_the_interval_alone(scored):
             "source labels",
         ),
         (
-            lambda q: _confidence.average_thresholded_confidence(
-                q, (q, [0] * 9), score="x"
-            ),
-            ValueError,
-            "score",
-        ),
-        (
             lambda q: _confidence.confidence_optimal_transport(q, [0.5]),
             (TypeError, ValueError),
             "source_labels",
         ),
         (lambda q: lf.class_wise_confidence(q, q[:, 0]), TypeError, "a pair"),
-        (
-            lambda q: _orders.matrix_norm(q, order=0.5),
-            ValueError,
-            "at least 1, got 0.5",
-        ),
-        (lambda q: _orders.matrix_norm(q, threshold=0), ValueError, "threshold"),
         (lambda q: _orders.matrix_norm(q[0]), ValueError, "shifted_logits"),
         (lambda q: lf.generalization_disagreement(q, q[:2]), ValueError, "first"),
         (

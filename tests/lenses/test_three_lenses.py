@@ -391,7 +391,6 @@ def test_invalid_logits_are_refused_at_once(net, twelve):
         ({"corruptions": [["motion_blur"]]}, ValueError, r"got \[\['motion_blur'\]\]"),
         ({"corruptions": None}, ValueError, "got None"),
         ({"margin_images": 1}, ValueError, "margin_images"),
-        ({"seed": 2**64}, ValueError, "less than 2"),
         ({"skip": ("agreement", "margins", "average-case")}, ValueError, "got all of"),
         ({"skip": "noise"}, ValueError, "skip: expected one or two of .*; got 'noise'"),
         (

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -19,13 +19,12 @@ from robustbook._checks.arguments import (
     check_labels,
 )
 from robustbook._checks.images import check_images
-from robustbook._checks.models import Model, check_model, find_device
+from robustbook._checks.models import Model, find_device
 from robustbook.agreement import posterior_agreement
-from robustbook.average_case import Robustness
 from robustbook.lenses import _evaluator, _result
-from robustbook.lenses._evaluator import LOGITS, Evaluator, Tensors
+from robustbook.lenses._evaluator import Evaluator
 from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes, Settings
-from robustbook.margins import InputMargins, logit_margin
+from robustbook.margins import logit_margin
 
 #: With fewer images, standard errors mean nothing.
 FEWEST: Final = 10
@@ -95,7 +94,7 @@ def three_lenses(
     batch_size : int, default 256
         How many images are evaluated at once. It changes the result by rounding only.
     progress : bool, default True
-        Show a progress bar for each measure, on a terminal.
+        Show progress bars, on a terminal.
     device : str or torch.device, optional
         Where to run: "auto" for a CUDA device if there is one; by default where the
         model is. The result is on the CPU.
@@ -137,7 +136,6 @@ def three_lenses(
             "of fewer mean nothing"
         )
     skip = defaults.parse_skip(skip)
-    check_model(model)
     if isinstance(model, type):
         raise TypeError(
             f"model: expected a model, got the class {model.__name__}; call it first"
@@ -145,7 +143,7 @@ def three_lenses(
     place = find_device(model, clean, device)
     counted = _evaluator.CountedModel(model)
     clean = _evaluator.in_model_dtype(counted, clean)
-    all_rows, drawn = torch.arange(len(clean)), torch.arange(0)
+    drawn = torch.arange(0)
     if "margins" not in skip:
         order = np.random.default_rng([settings.seed, 1]).permutation(len(clean))
         drawn = torch.from_numpy(order[:margin_images])
@@ -158,83 +156,44 @@ def three_lenses(
                 "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
         _warn(logits, _evaluator.compute_logits(model, clean[:5], batch_size, place))
-        evaluator = Evaluator(counted, clean, logits, settings, batch_size, place)
-        steps: dict[str, tuple[Tensor, Callable[[Tensor], Tensors]]] = {}
+        evaluator = Evaluator(
+            counted, clean, logits, settings, batch_size, progress, place
+        )
+        measures: dict[str, Callable[[], Any]] = {}
         if "agreement" not in skip:
             for shift in (_result.ADVERSARIAL, _result.NOISE, *settings.corruptions):
-                steps[shift] = all_rows, partial(evaluator.shifted_logits, shift)
+                measures[shift] = partial(evaluator.shifted_logits, shift)
         if "average-case" not in skip:
-            steps[AVERAGE_CASE] = all_rows, evaluator.noise_survival
+            measures[AVERAGE_CASE] = evaluator.noise_survival
         if "margins" not in skip:
-            steps[INPUT_MARGIN] = drawn, evaluator.input_margins
-        tensors, passes = {}, {_result.CLEAN: Passes(1.0, 0.0)}
-        for number, (name, (rows, measure)) in enumerate(steps.items(), start=1):
-            with tqdm(
-                total=len(rows),
-                desc=f"{name} ({number} of {len(steps)})",
-                unit="image",
-                leave=False,
-                disable=None if progress else True,  # None: only on a terminal
-            ) as bar:
-                tensors[name], passes[name] = _in_batches(
-                    evaluator, rows, measure, bar.update
-                )
-    return _assembled(evaluator, true, drawn, tensors, passes)
-
-
-def _in_batches(
-    evaluator: Evaluator,
-    rows: Tensor,
-    measure: Callable[[Tensor], Tensors],
-    update: Callable[[int], object],
-) -> tuple[Tensors, Passes]:
-    """Measure batch by batch; return the joined tensors, and the passes per image."""
-
-    def measure_all() -> Tensors:
-        results = []
-        for batch in torch.split(rows, evaluator.batch_size):
-            tensors = measure(batch).items()
-            results.append({key: value.detach().cpu() for key, value in tensors})
-            update(len(batch))
-        return {key: torch.cat([one[key] for one in results]) for key in results[0]}
-
-    return evaluator.model.count(measure_all, per=len(rows))
-
-
-def _assembled(
-    evaluator: Evaluator,
-    labels: Tensor | None,
-    drawn: Tensor,
-    tensors: dict[str, Tensors],
-    passes: dict[str, Passes],
-) -> _result.ThreeLenses:
-    settings, logits = evaluator.settings, evaluator.logits
+            measures[INPUT_MARGIN] = partial(evaluator.input_margins, drawn)
+        results: dict[str, Any] = {}
+        passes = {_result.CLEAN: Passes(1.0, 0.0)}
+        # With None, tqdm shows the bar on a terminal only.
+        hidden = None if progress else True
+        for name in tqdm(measures, "measures", leave=False, disable=hidden):
+            count = len(drawn) if name == INPUT_MARGIN else len(clean)
+            results[name], passes[name] = counted.count(measures[name], per=count)
     predicted, logit_margins = logits.argmax(dim=1), logit_margin(logits)
-    shifted = {name: t[LOGITS] for name, t in tensors.items() if LOGITS in t}
-    robustness = margins = unchanged = None
-    if AVERAGE_CASE in tensors:
-        sigma = torch.tensor(settings.sigma).double()
-        robustness = Robustness(
-            sigma=sigma, method="monte_carlo", **tensors[AVERAGE_CASE]
-        )
-    if INPUT_MARGIN in tensors:
-        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])
-    if shifted:
-        unchanged = shifted[_result.ADVERSARIAL].argmax(dim=1) == predicted
+    robustness = results.pop(AVERAGE_CASE, None)
+    margins = results.pop(INPUT_MARGIN, None)
+    unchanged = None
+    if results:
+        unchanged = results[_result.ADVERSARIAL].argmax(dim=1) == predicted
     robust = partial(_result.robust_share, unchanged, drawn, margins, settings.eps)
     return _result.ThreeLenses(
         settings=settings,
         logits=logits,
-        labels=labels,
-        shifted_logits=shifted,
-        agreements={n: posterior_agreement(logits, x) for n, x in shifted.items()},
+        labels=true,
+        shifted_logits=results,
+        agreements={n: posterior_agreement(logits, x) for n, x in results.items()},
         robustness=robustness,
         logit_margins=logit_margins,
         measured=drawn,
         margins=margins,
         consistency=_result.consistency_of(logit_margins[drawn], margins),
         robust_share=robust(),
-        robust_accuracy=None if labels is None else robust(predicted == labels),
+        robust_accuracy=None if true is None else robust(predicted == true),
         passes=passes,
     )
 

@@ -146,7 +146,7 @@ class ThreeLenses:
         return len(self.logits)
 
     def __repr__(self) -> str:
-        parts = [f"{name} {found.pa:.3f}" for name, found in self.agreements.items()]
+        parts = [f"{name} {result.pa:.3f}" for name, result in self.agreements.items()]
         if self.mean_robustness is not None:
             parts.append(f"survives noise {self.mean_robustness[0]:.3f}")
         if self.robust_share is not None:

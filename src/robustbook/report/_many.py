@@ -72,11 +72,11 @@ class Sweep:
         values: dict[str, Values] = {}
         failures: dict[str, str] = {}
         remarks = []
-        for model, (found, texts) in zip(models, measured, strict=True):
-            if found is None:
+        for model, (measures, texts) in zip(models, measured, strict=True):
+            if measures is None:
                 (failures[model],) = texts
                 continue
-            values[model] = found
+            values[model] = measures
             remarks += [f"{model}: {text}" for text in texts]
         for remark in remarks:
             warnings.warn(remark, stacklevel=2)
@@ -95,8 +95,8 @@ class Sweep:
             header["remarks"] = "; ".join(remarks)
         first = next(iter(values.values()))
         results = {
-            model: _results(found, None if found is first else first)
-            for model, found in values.items()
+            model: _results(measures, None if measures is first else first)
+            for model, measures in values.items()
         }
         return cls(models, results, failures, header)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,6 +14,7 @@ import torch
 
 from robustbook import _defaults as defaults
 from robustbook._checks.arguments import check_bound, check_positive
+from robustbook._checks.extras import extra
 from robustbook._store.files import check_writable
 from robustbook.lenses import FEWEST, Settings
 from robustbook.models import checkpoint_entry, resolve_device
@@ -53,7 +53,9 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "skip", defaults.parse_skip(self.skip, name="--skip"))
-        _check_packages(self.lenses)
+        with extra("report"):  # before anything is measured
+            import jinja2  # noqa: F401
+            import matplotlib as mpl  # noqa: F401
         for option, value in (("--sigma", self.sigma), ("--minutes", self.minutes)):
             if value is not None:
                 check_positive(option, value)
@@ -132,18 +134,6 @@ class Request:
                 "than those of --data, which serve without this option"
             )
         return source.draw(most, seed=self.seed)
-
-
-def _check_packages(lenses: list[str]) -> None:
-    needed = ["jinja2", "matplotlib"]
-    needed += ["foolbox"] * (lenses != ["average-case"])
-    needed += ["pyautoattack"] * ("margins" in lenses)
-    missing = [package for package in needed if not importlib.util.find_spec(package)]
-    if missing:
-        raise ImportError(
-            f"report: not installed: {', '.join(missing)}; pip install "
-            '"robustbook[report]"'
-        )
 
 
 def parse_eps(text: str) -> float:
