@@ -79,10 +79,10 @@ def check_model_logits(logits: object, count: int) -> Tensor:
 def check_finite_logits(logits: Tensor, images: Tensor, kind: str = "images") -> Tensor:
     """Refuse NaN and infinity, unless the image itself is not finite."""
     bad = ~torch.isfinite(logits.detach()).all(dim=1)
-    # A search may try images beyond the largest number, and drops them itself.
-    if bool(bad.any()) and bool(
-        (bad := bad & torch.isfinite(images.detach()).flatten(1).all(dim=1)).any()
-    ):
+    if bool(bad.any()):
+        # A search may try images beyond the largest number, and drops them itself.
+        bad &= torch.isfinite(images.detach()).flatten(1).all(dim=1)
+    if bool(bad.any()):
         raise ValueError(
             f"model: expected finite logits, got NaN or infinity on {int(bad.sum())} "
             f"of {len(bad)} {kind}; mend the model, or compute in float64"

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -262,10 +261,8 @@ def write_files(texts: Mapping[Path, str]) -> None:
 def template(name: str) -> jinja2.Template:
     with extra("report"):
         import jinja2
-    folder = resources.files(__package__)
-    loader = jinja2.FunctionLoader(lambda file: (folder / file).read_text("utf-8"))
     environment = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.PackageLoader("robustbook.report", ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
