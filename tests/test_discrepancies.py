@@ -311,7 +311,6 @@ FLAT, CLOUD = np.ones((5, 2)), cloud(5, 2)
         (mmd, (cloud(1, 2), cloud(1, 2)), {}, "at least 2 samples"),
         (mmd, (FLAT, FLAT), {}, "median.*bandwid"),
         (mmd, (CLOUD, CLOUD), {"bandwidth": 0}, "bandwidth"),
-        (mmd, (EYE * 1e30, EYE), {"bandwidth": 1e-300}, "bandwidth: .* on the scale"),
         (frechet_distance, (cloud(4, 4), cloud(9, 4)), {}, r"^features:.*\(4, 4\)"),
         (frechet_distance, (cloud(9, 4), cloud(9, 3)), {}, "4 features"),
         (cosine_similarity, (CLOUD, 0 * FLAT), {}, "shifted_features.*zeros at row 0"),

@@ -25,7 +25,7 @@ LONG = "long"
 # One code cell in ten, at most, is left out of the page by a tag remove-….
 CELLS_PER_HIDDEN = 10
 
-# What every lesson has, in these words; an audit needs none of them.
+# Every lesson has these parts, in these words; an audit needs none of them.
 _PARTS = (
     ("box You are here", r"you are here"),
     ("heading Key takeaways", r"^#+ .*key takeaways"),

@@ -1,4 +1,4 @@
-"""What is wrong with the claims ledger, and what to do."""
+"""Faults of the claims ledger, each with its remedy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from press.layout import BookError, Problem
 
 
 def ledger_faults(root: Path) -> Iterator[Problem]:
-    """Yield what is wrong with the ledger.
+    """Yield the faults that show beside the bibliography and the chapters.
 
-    What its rows alone show, :func:`press.claims.read_ledger` sees; here is what the
-    bibliography and the chapters say to it.
+    :func:`press.claims.read_ledger` finds those that the rows alone show.
     """
     path = ledger_file(root)
     if not path.is_file():

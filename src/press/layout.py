@@ -11,7 +11,7 @@ _NAME = re.compile(r"\d\d_[a-z0-9_]{1,50}")
 
 
 class BookError(Exception):
-    """What a person at the command line did or has that the runner cannot use."""
+    """A mistake of the user, or something missing on the machine."""
 
     #: The exit status, as for every misuse of a command.
     status = 2

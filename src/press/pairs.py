@@ -27,7 +27,7 @@ from press.stamps import STAMP
 #: Where the site offers what chapters are made from.
 DOWNLOADS: Final = "_sources"
 
-# What stands behind a chapter's first text in its notebook, and nowhere else.
+# The note behind a chapter's first text, in its notebook only.
 NOTE = """\
 *The text describes the [published page]({page}), where `profile = "full"`. Here it is
 `"quick"`, smaller, mostly on digits: numbers are those of your run, and a claim says
@@ -47,7 +47,7 @@ if installed != "{version}" or not all(map(find_spec, needed)):
 "robustbook-data @ {archive}#subdirectory=data"\
 """
 
-# What a chapter imports of the extra ``chapters``.
+# Modules of the extra ``chapters`` that chapters import.
 MODULES: Final = ("foolbox", "pyautoattack", "seaborn")
 
 
@@ -92,7 +92,7 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
 
 
 def _solutions(source: Source) -> set[int]:
-    """Which code cells are a solution's."""
+    """Return the positions of the code cells of solutions."""
     inside, solutions = False, set()
     for index, cell in enumerate(source.notebook.cells):
         if cell.cell_type == "code" and inside:
@@ -116,7 +116,7 @@ def _folded(cell: NotebookNode, *, solution: bool = False) -> NotebookNode:
 
 
 def _install_cells(chapter: Chapter) -> list[NotebookNode]:
-    """How a fresh runtime gets the package, if ``_config.yml`` names where it is."""
+    """Return cells that install the package, if ``_config.yml`` has its address."""
     path = chapter.root / "_config.yml"
     config: dict[str, Any] = {}
     if path.is_file():

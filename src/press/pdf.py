@@ -41,7 +41,7 @@ TEXT_WIDTH = 642
 PREPARE = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 TYPE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
-# What is printed beside the pages.
+# Templates of the title page, the contents and the first pages of parts.
 _HTML: Any = (
     Environment(autoescape=True, trim_blocks=True)
     .from_string(Path(__file__).with_suffix(".jinja").read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def find_chromium() -> str | None:
 
 @dataclass
 class _Piece:
-    """What is printed in one go, and where it comes to lie."""
+    """The pages that one print makes, and their anchors."""
 
     address: str
     pdf: PdfReader

@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 
 from press.layout import BookError, Chapter
 
-# What Jupyter, Colab and the site's highlighter need to know, and no version.
+# Jupyter, Colab and the site's highlighter need this, and no version.
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},

@@ -129,7 +129,7 @@ def code_sum(chapter: Chapter) -> str:
 
 @lru_cache(maxsize=4)
 def _package(source: Path, state: tuple[Any, ...]) -> Any:
-    """What reads the package's code: a file of its own, which imports nothing of it."""
+    """Load the reader of the package's code, a file that imports nothing of it."""
     reader = source / "robustbook" / "_store" / "provenance.py"
     spec = spec_from_file_location("provenance_of_package", reader)
     if not reader.is_file() or spec is None or spec.loader is None:

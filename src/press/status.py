@@ -63,7 +63,7 @@ def render_status(root: Path) -> str:
         for chapter in chapters
         if (stamp := read_stamp(chapter)) is not None
     ]
-    # What most chapters share is said once.
+    # Most chapters share their versions, which are listed once.
     versions: dict[str, list[str]] = {}
     for name, stamp, _ in rows:
         listed = ", ".join(f"{package} {v}" for package, v in stamp["versions"].items())

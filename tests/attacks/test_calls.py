@@ -171,7 +171,6 @@ def first_pixels(images):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"model": 3}, TypeError, "model: expected a callable .* got int"),
         ({"model": lambda x: x}, ValueError, r"logits of shape \(3, K\)"),
         ({"model": lambda x: x.numpy()}, TypeError, "tensor of logits, got ndarray"),
         ({"model": lambda x: first_pixels(x.detach())}, ValueError, "differentiated"),
@@ -219,8 +218,6 @@ def test_bad_options_of_single_attacks(attack, options, message):
 def test_a_model_on_another_device_is_refused(digits):
     with pytest.raises(ValueError, match=r"got meta; call model.to\(\"meta\"\)"):
         fgsm(*digits[:2], eps=0.1, device="meta")
-    with pytest.raises(ValueError, match="a device of this machine; got 'oak'"):
-        fgsm(*digits[:2], eps=0.1, device="oak")
 
 
 @pytest.mark.parametrize(

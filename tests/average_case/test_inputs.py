@@ -119,11 +119,6 @@ def test_logits_without_spread_warn(estimate):
         estimate(lambda x: x * (x[:, :1] > x[:, :1].min()), X, 0.1)
 
 
-def test_sigma_lost_in_rounding_warns():
-    with pytest.warns(UserWarning, match="rounding of torch.float32"):
-        monte_carlo(identity, X.float(), 1e-7, samples=10)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -59,7 +59,6 @@ def test_ties_zero_gradients_and_side_effects():
 @pytest.mark.parametrize(
     ("model", "image", "error", "message"),
     [
-        (3, torch.rand(1, 2), TypeError, "model: expected a callable"),
         (lambda x: x, torch.ones(1, 2).long(), TypeError, "images: expected float"),
         (lambda x: x, torch.rand(2), ValueError, r"images: expected shape \(N, ...\)"),
         (lambda x: x.detach(), torch.rand(1, 2), ValueError, "without a gradient"),

@@ -1,6 +1,5 @@
 """``robustbook report``, from the model's name to the page."""
 
-import importlib.util
 import json
 import os
 import re
@@ -15,11 +14,16 @@ import torch
 from robustbook._defaults import LENSES
 from robustbook.agreement import calibrate_beta
 from robustbook.datasets import load_dataset
-from robustbook.lenses import Settings, measure_lenses
+from robustbook.lenses import Settings, three_lenses
 from robustbook.models import load_model
 from robustbook.report import Request, read_images, read_report
-from robustbook.report._measure import Run
-from robustbook.report._pilot import Forecast, time_lenses, time_pass
+from robustbook.report._measure import check_fit
+from robustbook.report._pilot import (
+    largest_draw,
+    lens_seconds,
+    time_lenses,
+    time_pass,
+)
 
 FAST = (
     "--images=12",
@@ -31,10 +35,10 @@ FAST = (
 
 NETS = """
 from collections import namedtuple
-from pathlib import Path
 
 import torch
 from torch import nn
+
 
 class Net(nn.Module):
     def __init__(self, after=lambda logits: logits, *, before=lambda x: x, classes=4):
@@ -47,35 +51,35 @@ class Net(nn.Module):
     def forward(self, images):
         return self.after(self.linear(self.before(images).flatten(1)))
 
-class Stops(Net):
-    calls = 0
 
-    def forward(self, images):
-        Stops.calls += 1
-        if Path("stop").exists() and Stops.calls == int(Path("stop").read_text()):
-            raise KeyboardInterrupt
-        return super().forward(images)
+class Counts(Net):
+    def __init__(self):
+        super().__init__()
+        count = nn.Parameter(torch.zeros(1, dtype=torch.int8), requires_grad=False)
+        self._parameters = {"count": count, **self._parameters}
+
 
 def picked(images):
     return images if len(images) <= 2 else {}["w"]
+
 
 def mended():
     net = output()
     net.register_forward_hook(lambda module, images, output: output.logits)
     return net
 
+
 def leave():
     raise SystemExit(0)
 
-def rounded(images):
-    return 2 * images - images.detach()
 
-Rounded = lambda: Net(before=rounded)
 Output = namedtuple("Output", "logits")
+Changes = lambda: Net(before=lambda images: images.sub_(0.5))
 Picky = lambda: Net(before=picked)
 single = lambda: Net(classes=1)
 small = lambda: Net().half()
 frozen = lambda: Net(lambda logits: logits.detach())
+half = lambda: Net(lambda logits: logits[:1])
 likely = lambda: Net(lambda logits: logits.softmax(1))
 same = lambda: Net(lambda logits: 0 * logits + torch.tensor([0.0, 1, 0, 0]))
 output = lambda: Net(Output)
@@ -104,12 +108,10 @@ def run(command, tmp_path):
 
 
 def test_a_known_model_on_known_data(run, tmp_path):
-    name = "a" * 245 + ".html"  # Names of temporary files may not be longer.
-    words = "--json", "all.json", "--eps=0.1"
-    result = run("digits-linear", "digits", *words, out=name)
+    result = run("digits-linear", "digits", "--json", "all.json", "--eps=0.1")
     assert result.exit_code == 0, result.output
-    assert re.fullmatch(r"a*\.html: .* s\n", result.stdout)
-    numbers = read_report(tmp_path / name)
+    assert re.fullmatch(r"page\.html: .* s\n", result.stdout)
+    numbers = read_report(tmp_path / "page.html")
     named = {"model": "digits-linear", "data": "digits:test", "images": 12}
     assert (named | {"device": "cpu"}).items() <= numbers.items()
     assert numbers["settings"]["eps"] == 0.1
@@ -119,9 +121,11 @@ def test_a_known_model_on_known_data(run, tmp_path):
     assert whole == numbers
     assert len(scores["position"]) == len(scores["logit margin"]) == 12
     assert sum(margin is not None for margin in scores["input margin"]) == 3
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"page.html", "all.json"} <= names
     # What lies here is imported for import paths only.
     assert str(tmp_path) not in sys.path
-    assert not list(tmp_path.glob(".*"))
+    assert not [name for name in names if name.startswith(".")]
 
 
 @pytest.mark.parametrize(
@@ -147,26 +151,44 @@ def test_a_model_and_data_of_the_user(run, tmp_path, model, data, labeled, said)
     [
         ("oak", "digits", (), "'oak'"),
         ("own_nets:oak", "mine.npz", (), "module 'own_nets' has no attribute 'oak'"),
+        ("oak_nets:net", "mine.npz", (), "No module named 'oak_nets'"),
         ("digits-linear", "oak", (), "expected one of digits:{train,test}"),
+        ("digits-linear", "oak.npz", (), "oak.npz: no such file"),
+        ("digits-linear", "mine.npz", (), "images of 3x4x4, as mine.npz has them, do"),
         ("own_nets:Net", "digits", (), "images of 1x8x8, as digits:test has them, do"),
         ("own_nets:single", "mine.npz", (), "logits of shape (2, K) with K of at lea"),
+        ("own_nets:half", "mine.npz", (), "logits of shape (2, K)"),
         ("own_nets:frozen", "mine.npz", (), "got logits without a gradient"),
         ("own_nets:Net", "five.npz", (), "4 classes, but a label of five.npz is 4"),
         ("own_nets:Net", "few.npz", (), "few.npz: images: expected at least 10, got 5"),
-        ("digits-linear", "digits", ("--eps=eight",), "--eps: expected a number in"),
+        ("digits-linear", "digits", ("--eps=eight",), "--eps: expected a number such"),
+        ("digits-linear", "digits", ("--sigma=0",), "--sigma: expected a positive"),
         ("digits-linear", "digits", ("--device=oak",), "device: "),
+        ("digits-linear", "digits", ("--out=none/page.html",), "no such folder: none"),
         ("digits-linear", "digits", ("--out=.",), "expected a plain file, got a fo"),
         ("digits-linear", "digits", ("--json=none/a.json",), "no such folder: none"),
-        ("digits-linear", "digits", ("--json=page.html",), "another file than --out"),
-        ("own_nets:Net", "mine.npz", ("--out=mine.npz",), "another file than --data"),
+        (
+            "digits-linear",
+            "digits",
+            ("--json=page.html",),
+            "--json: expected different fi",
+        ),
+        (
+            "own_nets:Net",
+            "mine.npz",
+            ("--out=mine.npz",),
+            "--json: expected different fi",
+        ),
         ("digits-linear", "digits", ("--out=pipe",), "pipe: expected a plain file"),
         ("digits-linear", "digits", ("--engine=oak",), "--engine: for a list of mod"),
         ("own_nets:leave", "mine.npz", (), "got SystemExit: 0"),
         ("own_nets:small", "mine.npz", (), "float16; call model.float() first"),
+        ("own_nets:output", "mine.npz", (), "logits, got Output; after creating the m"),
         ("own_nets:output", "mine.npz", (), "lambda module, images, output: output.lo"),
         ("own_nets:named", "mine.npz", (), "images, output: output['logits'])"),
         ("own_nets:pair", "mine.npz", (), "images, output: output[0])"),
         ("own_nets:array", "mine.npz", (), "numpy.save the logits and score them with"),
+        ("own_nets:Net", "mine.npz", ("--skip=noise",), "--skip: expected one or two"),
         ("own_nets:Net", "mine.npz", ("--minutes=-1",), "--minutes: expected a posit"),
         ("own_nets:Net", "mine.npz", ("--minutes=1e-6",), "10 images, the fewest, ta"),
     ],
@@ -184,13 +206,17 @@ def test_invalid_arguments_are_reported_in_one_line(
     assert (tmp_path / "page.html").read_text() == "an older page"
 
 
+def test_too_few_images_are_an_error_of_the_option(run):
+    result = run("digits-linear", "digits", "--images=3")
+    assert (result.exit_code, "--images" in result.stderr) == (2, True)
+
+
 @pytest.mark.filterwarnings("default")
 def test_a_warning_if_there_are_fewer_images_than_asked_for(run):
     result = run("own_nets:Net", "mine.npz", "--images=21", "--skip=margins")
     said = "robustbook: --images 21: mine.npz has 20 images; all of them are measured"
     assert said in result.stderr
     assert "--images" not in run("own_nets:Net", "mine.npz", "--skip=margins").stderr
-    assert run("own_nets:Net", "mine.npz", "--images=3").exit_code == 2
 
 
 def test_an_error_names_a_model_that_fails_later(run, tmp_path):
@@ -200,37 +226,26 @@ def test_an_error_names_a_model_that_fails_later(run, tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_an_interrupted_report_continues(run, tmp_path):
-    assert run("own_nets:Stops", "mine.npz").exit_code == 0
-    total = sys.modules["own_nets"].Stops.calls
-    expected = read_report(tmp_path / "page.html")
-    (tmp_path / "page.html").write_text("an older page")
-    (tmp_path / "stop").write_text(str(total - 10))
-    sys.modules["own_nets"].Stops.calls = 0
-    stopped = run("own_nets:Stops", "mine.npz", "--json=all.json")
-    said = "results so far are kept, and the same command continues from there"
-    assert stopped.exit_code == 130
-    assert stopped.stderr.endswith(f"\nrobustbook: interrupted; {said}\n")
-    assert (tmp_path / "page.html").read_text() == "an older page"
-    assert not (tmp_path / "all.json").exists()
-    assert list((tmp_path / "cache").rglob("*.npz"))
-    (tmp_path / "stop").unlink()
-    sys.modules["own_nets"].Stops.calls = 0
-    continued = run("own_nets:Stops", "mine.npz", "--json=all.json")
-    assert continued.exit_code == 0, continued.output
-    assert "continuing with the results of an interrupted run" in continued.stderr
-    found = read_report(tmp_path / "page.html")
-    assert found | {"seconds": expected["seconds"]} == expected
-    # Only the search for margins, which was interrupted, is repeated.
-    assert 0 < sys.modules["own_nets"].Stops.calls < total - 10
-    assert not list((tmp_path / "cache").rglob("*.npz"))
+@pytest.mark.parametrize("name", ["Changes", "Counts"])
+def test_unusual_models_are_accepted(run, tmp_path, monkeypatch, name):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = read_images("mine.npz")
+    before = mine.images.clone()
+    check_fit(load_model(f"own_nets:{name}"), mine, name)
+    assert torch.equal(mine.images, before)
+
+
+def test_a_long_name(run, tmp_path):
+    name = "a" * 245 + ".html"
+    assert run("digits-linear", "digits", out=name).exit_code == 0
+    assert read_report(tmp_path / name)["model"] == "digits-linear"
 
 
 def test_the_forecast_and_the_time_limit(run, command, tmp_path):
     result = run("own_nets:Net", "mine.npz", "--skip=margins,average-case")
     (line,) = result.stderr.splitlines()
     assert re.match(
-        r"robustbook: about \d+ s for 12 images \(agreement \d+ s\); after an interr",
+        r"robustbook: about \d+ s for 12 images \(agreement \d+ s\)",
         line,
     )
     assert read_report(tmp_path / "page.html")["average_case"] is None
@@ -253,10 +268,8 @@ def test_a_pilot_forecasts_the_time_of_a_slow_model(monkeypatch):
     images, settings = load_dataset("digits", "test").images[:12], Settings()
     times = time_lenses(Slow(), images, settings, LENSES)
     for lens in LENSES:
-        start, skip = now[0], tuple({*LENSES} - {lens})
-        measure_lenses(
-            Slow(), images, None, settings, skip=skip, margin_images=12, batch_size=12
-        )
+        start, skip = now[0], {*LENSES} - {lens}
+        three_lenses(Slow(), images, skip=skip, margin_images=12, batch_size=12)
         assert 12 * times[lens] == pytest.approx(now[0] - start, rel=0.1), lens
 
 
@@ -274,35 +287,16 @@ def test_a_pass_is_timed_on_more_images_if_it_is_fast(monkeypatch):
 
 
 def test_as_many_images_as_fit_are_taken():
-    forecast = Forecast({"agreement": 0.3, "margins": 20.0}, 5000, margin_images=100)
-    assert forecast.batch_size == 1
-    faster = Forecast({"agreement": 0.3}, 5000, margin_images=100)
-    assert faster.batch_size == 64
-    for one in (forecast, faster):
-        for minutes in (5, 20):
-            count = one.fitting(60 * minutes, fewest=10)
-            assert sum(one.seconds(count).values()) <= 60 * minutes
-            assert sum(one.seconds(count + 1).values()) > 60 * minutes
-    assert forecast.margins(30) == 15
-    assert forecast.fitting(20, fewest=10) is None
-    assert forecast.fitting(1e9, fewest=10) == 5000
-    assert forecast.margins(5000) == 100
-
-
-@pytest.mark.usefixtures("run")
-def test_checkpoints_differ_between_models_options_and_images(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    images = read_images("mine.npz")
-
-    def folder(model, images=images, **options):
-        name = f"own_nets:{model}"
-        request = Request(model=name, data="mine.npz", device="cpu", **options)
-        return Run(request, images, request.settings(use_training=True)).folder
-
-    first = folder("Net")
-    assert folder("Net", out=tmp_path / "other.html") == first
-    others = [folder("Net", seed=1), folder("Net", images.draw(12)), folder("Rounded")]
-    assert len({first, *others}) == 4
+    times = {"agreement": 0.3, "margins": 20.0}
+    for minutes in (5, 20):
+        count, margins = largest_draw(times, 5000, 100, 60 * minutes)
+        assert margins == min(100, count // 2)
+        assert sum(lens_seconds(times, count, margins).values()) <= 60 * minutes
+        more = lens_seconds(times, count + 1, min(100, (count + 1) // 2))
+        assert sum(more.values()) > 60 * minutes
+    assert largest_draw(times, 5000, 100, 20) is None
+    assert largest_draw(times, 5000, 100, 1e9) == (5000, 100)
+    assert largest_draw(times, 60, 100, 1e9) == (60, 60)
 
 
 @pytest.mark.filterwarnings("ignore:calibration")
@@ -322,17 +316,21 @@ def test_labeled_images_that_are_not_measured_calibrate(run, tmp_path):
     beta = estimates["calibration"]["beta"]
     assert beta == pytest.approx(calibrate_beta(*source).beta, rel=1e-5)
     # Images without labels take those of another set; without any, there is none.
-    np.savez(tmp_path / "unlabeled.npz", images=pool.images[:20].numpy())
-    for words, count in (((), None), (("--calibrate=digits:train",), 120)):
-        assert run("digits-linear", "unlabeled.npz", skip, *words).exit_code == 0
-        found = read_report(tmp_path / "page.html").get("accuracy_estimates")
-        assert (found and found["calibration"]["num_samples"]) == count
+    pixels = pool.images[:20].numpy()
+    np.savez(tmp_path / "unlabeled.npz", images=pixels)
+    assert run("digits-linear", "unlabeled.npz", skip).exit_code == 0
+    assert "accuracy_estimates" not in read_report(tmp_path / "page.html")
+    result = run("digits-linear", "unlabeled.npz", skip, "--calibrate=digits:train")
+    assert result.exit_code == 0, result.output
+    found = read_report(tmp_path / "page.html")["accuracy_estimates"]["calibration"]
+    assert found["num_samples"] == 120
 
 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
         ("bare.npz", "bare.npz: expected images with labels, other than those"),
+        ("mine.npz", "mine.npz: expected images with labels, other than those"),
         ("five.npz", "4 classes, but a label of five.npz is 4"),
         ("digits", "images of 1x8x8, as digits:test has them, do not fit this model"),
     ],
@@ -343,17 +341,17 @@ def test_calibration_images_that_do_not_fit_are_refused(run, source, said):
     assert said in result.stderr
 
 
-def test_missing_packages_are_reported_first(run, monkeypatch):
-    find = importlib.util.find_spec
-
-    def bare(name, *_):
-        return None if name in {"foolbox", "pyautoattack"} else find(name)
-
-    monkeypatch.setattr("robustbook.report._request.importlib.util.find_spec", bare)
-    result = run("own_nets:leave", "mine.npz")
-    said = 'not installed: foolbox, pyautoattack; pip install "robustbook[report]"'
-    assert (result.exit_code, result.stderr) == (1, f"robustbook: report: {said}\n")
-    assert run("own_nets:Net", "mine.npz", "--skip=agreement,margins").exit_code == 0
+@pytest.mark.parametrize("package", ["jinja2", "foolbox", "pyautoattack"])
+def test_a_missing_package_is_reported_first(run, monkeypatch, package):
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    for library in ("foolbox", "pyautoattack"):
+        runs = f"robustbook.attacks.{library}_runs"
+        monkeypatch.delitem(sys.modules, runs, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    result = run("own_nets:Net", "mine.npz")
+    assert result.exit_code == 1
+    assert f"robustbook: {package} is not installed; pip install" in result.stderr
 
 
 @pytest.mark.filterwarnings("default")

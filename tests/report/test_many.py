@@ -18,6 +18,8 @@ NETS = """
 import torch
 def broken():
     raise RuntimeError("no weights")
+def stopped():
+    raise KeyboardInterrupt
 def small():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
 def likely():
@@ -104,6 +106,20 @@ def test_the_page_has_a_row_for_each_model(run, tmp_path, monkeypatch):
     assert page.count("not measured: ") == 3
     assert "http" not in page.replace("https://robustness-measured.github.io", "")
     assert json.loads((tmp_path / "all.json").read_text())["models"][0]["measures"]
+
+
+def test_an_interrupted_list_keeps_the_models_so_far(run, tmp_path, monkeypatch):
+    (tmp_path / "models.txt").write_text("digits-linear\nown_nets:stopped\n")
+    result = run("compare", "models.txt")
+    assert result.exit_code == 130
+    assert "interrupted; the models so far are kept" in result.stderr
+
+    def measured(*_, **__):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("robustbook.report._many.measure", measured)
+    (tmp_path / "models.txt").write_text("digits-linear\n")
+    assert run("compare", "models.txt").exit_code == 0
 
 
 @pytest.mark.filterwarnings("default")

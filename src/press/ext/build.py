@@ -24,7 +24,7 @@ from sphinx.domains.std import StandardDomain
 from sphinx.environment import BuildEnvironment
 from sphinx_proof.domain import ProofDomain
 
-# What every page is made by, beside the modules of the press that run here.
+# The inputs of every page, beside the modules of the press that run here.
 _EVERY_PAGE = (
     "_config.yml",
     "_toc.yml",

@@ -1,4 +1,4 @@
-"""What stands around the text of a page: buttons, downloads, foot and margin.
+"""The frame of a page: buttons, downloads, foot and margin.
 
 The theme believes that a page is edited, launched and downloaded from the file that it
 was built from, which is generated for a chapter: here the buttons lead to its text and

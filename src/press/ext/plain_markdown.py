@@ -23,7 +23,7 @@ Macro = str | Sequence[str | int]
 
 # A proof of more characters is folded.
 _LONG = 900
-# Of a link from a work to the bibliography: on the site only.
+# The sign of a link from a work to the bibliography, on the site only.
 _HOOK = "\N{LEFTWARDS ARROW WITH HOOK}"
 
 
@@ -43,7 +43,7 @@ def expand_macros(formula: str, macros: Mapping[str, Macro]) -> str:
 
 
 def _argument(text: str) -> tuple[str, str]:
-    """What a macro takes, and the rest: a group in braces, or one sign."""
+    """Return the argument of a macro, a group in braces or one sign, and the rest."""
     if not text.startswith("{"):
         return text[:1], text[1:]
     depth = end = 0
@@ -202,7 +202,7 @@ class PlainMarkdown:
         title = " ".join(self._line(node[0]).split())
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("*", "")
         texts: list[str] = []
-        begun = False
+        opened = False
         for block in [*self._content(node, level), None]:
             if isinstance(block, str):
                 texts.append(block)
@@ -210,9 +210,9 @@ class PlainMarkdown:
             if texts:  # no fold reaches over a code cell
                 yield _folded(plain, "\n\n".join(texts))
                 texts = []
-            elif not begun and block is not None:
+            elif not opened and block is not None:
                 yield f"*{plain}, in code:*"
-            begun = True
+            opened = True
             if block is not None:
                 yield block
 

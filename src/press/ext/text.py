@@ -1,4 +1,4 @@
-"""What is changed in, and asked of, the text of every page.
+"""Changes to the text of every page, and a check of its pictures.
 
 A picture has alternative text. A formula and the punctuation behind it are one piece,
 which no line break divides. Claims are set apart, and so is "Proof."; the proofs of a

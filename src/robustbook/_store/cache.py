@@ -254,4 +254,4 @@ def earlier_work() -> Iterator[EarlierWork]:
         yield earlier
     finally:
         # By identity: two listeners may be equal.
-        _listeners[:] = [one for one in _listeners if one is not earlier]
+        _listeners[:] = [each for each in _listeners if each is not earlier]

@@ -4,16 +4,13 @@ A sum covers modules and the closure of their imports from the package. It is ta
 syntax trees, so that comments, docstrings, line breaks and the names of files do not
 count, and only a change that can change a number changes the sum.
 
-Run as a program, this file reads a JSON object of programs from standard input and
-writes their sums; the press, which does not import the package, runs it.
+This file imports nothing of the package, so that the press can load it alone.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import json
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -273,10 +270,3 @@ def _imports(tree: ast.Module) -> Iterator[_Import]:
             pending.extend((child, checker) for child in node.orelse)
         else:
             pending.extend((child, checker) for child in ast.iter_child_nodes(node))
-
-
-if __name__ == "__main__":
-    code = Code(package_source())
-    texts = json.load(sys.stdin)
-    sums = {name: code.fingerprint_of_program(text) for name, text in texts.items()}
-    json.dump(sums, sys.stdout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from robustbook import _defaults as defaults
 from robustbook._checks.arguments import check_bound, check_count
-from robustbook._checks.models import Model, check_model
+from robustbook._checks.models import Model
 from robustbook.attacks.engine import ArrayLike, Batch, Classifier, Settings, run_attack
 
 #: Random points that test whether the loss is stable, within this share of eps.
@@ -76,36 +76,31 @@ def failure_indicators(
     >>> model = load_model("digits-linear")
     >>> images = torch.full((1, 1, 8, 8), 0.5)
     >>> loud = failure_indicators(lambda x: 1e4 * model(x), images, eps=0.01)
-    >>> {name: bool(found) for name, found in loud.items() if found}
+    >>> {name: bool(mask) for name, mask in loud.items() if mask}
     {'failed': True, 'unavailable': True}
     """
     check_bound("eps", eps)
     check_count("steps", steps)
-    if surrogate is not None:
-        check_model(surrogate)
-    settings: dict[str, Any] = {
-        "attack": "indicators", "norm": "linf", "batch_size": batch_size,
-        "seed": seed, "progress": False, "device": device,
-    }  # fmt: skip
+    settings = Settings("indicators", "linf", batch_size, seed, False, device)
     notes: list[tuple[Tensor, dict[str, Tensor]]] = []
 
     def perturb(batch: Batch) -> Tensor:
-        last, found = _follow(batch, surrogate, eps, steps)
-        notes.append((batch.indices, found))
+        last, seen = _follow(batch, surrogate, eps, steps)
+        notes.append((batch.indices, seen))
         return last
 
-    result = run_attack(perturb, model, images, labels, Settings(**settings))
+    result = run_attack(perturb, model, images, labels, settings)
     masks = {
         name: torch.zeros(len(result.success), dtype=torch.bool) for name in _NAMES
     }
-    for indices, found in notes:
-        for name, mask in found.items():
+    for indices, seen in notes:
+        for name, mask in seen.items():
             masks[name][indices.cpu()] = mask.cpu()
 
     def everywhere(batch: Batch) -> Tensor:
         return _follow(batch, surrogate, 1.0, steps)[0]
 
-    free = run_attack(everywhere, model, images, labels, Settings(**settings))
+    free = run_attack(everywhere, model, images, labels, settings)
     masks["unconstrained"] = ~free.success.cpu()
     failed = ~result.success.cpu()
     return {"failed": failed, **{name: m & failed for name, m in masks.items()}}

@@ -1,6 +1,5 @@
 """FGSM and PGD: steps along the gradient of the cross-entropy, by foolbox."""
 
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -80,7 +79,6 @@ def pgd(
     skip_errors: bool = True,
     batch_size: int = 256,
     seed: int = 0,
-    offset: int = 0,
     progress: bool = True,
     device: str | torch.device | None = None,
 ) -> AttackResult:
@@ -116,9 +114,6 @@ def pgd(
         Images in a batch; apart from rounding, the result does not depend on it.
     seed : int, default 0
         Seed of the random starts; each image has its own.
-    offset : int, default 0
-        Index of the first image in a larger set of which these are a part: each image
-        then has the random start that it has there.
     progress : bool, default True
         Show a progress bar, on a terminal.
     device : str or torch.device, optional
@@ -158,6 +153,7 @@ def pgd(
     def perturb(batch: Batch) -> Tensor:
         return run(batch, start=batch.random_points(norm))
 
-    settings = Settings("pgd", norm, batch_size, seed, progress, device)
-    settings = replace(settings, skip_errors=skip_errors, offset=offset)
+    settings = Settings(
+        "pgd", norm, batch_size, seed, progress, device, skip_errors=skip_errors
+    )
     return run_attack(perturb, model, images, labels, settings)

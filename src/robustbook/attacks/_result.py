@@ -95,10 +95,10 @@ def smallest(*results: AttackResult) -> AttackResult:
     >>> bool(best.norms[0] <= few.norms[0])
     True
     """
-    if not results or not all(isinstance(one, AttackResult) for one in results):
+    if not results or not all(isinstance(result, AttackResult) for result in results):
         raise TypeError(
             "results: expected one AttackResult or more as separate arguments, got "
-            f"{', '.join(type(one).__name__ for one in results) or 'none'}"
+            f"{', '.join(type(result).__name__ for result in results) or 'none'}"
         )
     first = results[0]
     adversarial, norms = first.adversarial.clone(), first.norms.clone()

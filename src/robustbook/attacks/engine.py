@@ -95,8 +95,6 @@ class Settings:
     minimal: bool = False
     #: Inputs on which the model is wrong already are left as they are.
     skip_errors: bool = True
-    #: The index of the first image, where the images are a part of a larger set.
-    offset: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,11 +192,9 @@ def run_attack(
     settings: Settings,
 ) -> AttackResult:
     """Attack batch by batch, and let the model judge the attacked images."""
-    models.check_model(model)
     check_choice("norm", settings.norm, NORMS)
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
-    check_count("offset", settings.offset, minimum=0)
     clean = check_images(images, planes=False, half=False)
     truth = None
     if labels is not None:
@@ -227,9 +223,8 @@ def run_attack(
             # The copy is an ordinary tensor also if the images are inference tensors.
             part = clean[rows].clone().to(device)
             known = None if truth is None else truth[rows].to(device)
-            indices = rows + settings.offset
             parts.append(
-                _attack_batch(perturb, classifier, part, known, indices, settings)
+                _attack_batch(perturb, classifier, part, known, rows, settings)
             )
             bar.update(len(rows))
     adversarial, norms, success = (

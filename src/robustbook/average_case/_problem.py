@@ -103,7 +103,6 @@ def set_up(
 
     The caller must be wrapped in :func:`keeping_generators`, whose frame warnings skip.
     """
-    models.check_model(model)
     original = check_inputs("images", images)
     sigmas = check_positives("sigma", sigma) if noisy else torch.ones(0)
     check_count("batch_size", batch_size)
@@ -114,7 +113,7 @@ def set_up(
     inputs = original.to(place).contiguous()
     logits = _logits(model, inputs, batch_size, "inputs").double()
     check_logits("model's logits", logits)
-    _warn(logits, inputs, sigmas)
+    _warn(logits)
     classes, flat = labels_or_predictions(labels, logits), sigmas.reshape(-1)
     device = original.device
     return Problem(model, inputs, classes, logits, flat, sigmas, batch_size, device)
@@ -152,23 +151,14 @@ def check_positives(name: str, value: ArrayLike | None) -> Tensor:
     return numbers
 
 
-def _warn(logits: Tensor, inputs: Tensor, sigmas: Tensor) -> None:
-    """Warn of equal logits, and of noise that is lost in rounding."""
+def _warn(logits: Tensor) -> None:
+    """Warn of equal logits."""
     count = int((logits.amax(dim=1) == logits.amin(dim=1)).sum())
     if count:
         warnings.warn(
             f"model: {count} of {len(logits)} inputs have equal logits for all "
             "classes, so their prediction is class 0 by convention only; do not read "
             "their robustness",
-            UserWarning,
-            stacklevel=5,
-        )
-    finest = float(torch.finfo(inputs.dtype).eps * inputs.abs().max())
-    if sigmas.numel() and float(sigmas.min()) < 16 * finest:
-        warnings.warn(
-            f"sigma: {float(sigmas.min()):g} is not much more than the rounding of "
-            f"{inputs.dtype} inputs of this size, {finest:.1g}, so the noise is wrong; "
-            "compute in float64",
             UserWarning,
             stacklevel=5,
         )

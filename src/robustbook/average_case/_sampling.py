@@ -52,7 +52,6 @@ def monte_carlo(
     samples: int = 10_000,
     labels: ArrayLike | None = None,
     seed: int = 0,
-    offset: int = 0,
     batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
@@ -76,9 +75,6 @@ def monte_carlo(
         The classes whose probability to estimate; the predictions by default.
     seed : int, default 0
         Seed of the noise.
-    offset : int, default 0
-        Index of the first input in a larger set of which these are a part: each input
-        then has the noise that it has there.
     batch_size : int, default 256
         Inputs in a batch, where each gradient counts as an input. Apart from rounding,
         the result does not depend on it.
@@ -94,8 +90,7 @@ def monte_carlo(
     Warns
     -----
     UserWarning
-        If the model is in training mode or does not separate classes, or `sigma` is
-        lost in rounding.
+        If the model is in training mode or does not separate classes.
 
     Raises
     ------
@@ -112,9 +107,8 @@ def monte_carlo(
     """
     check_count("samples", samples)
     check_count("seed", seed, minimum=0)
-    check_count("offset", offset, minimum=0)
     problem = set_up(model, images, sigma, labels, batch_size, device)
-    kept = _count_kept(problem, samples, seed, offset).double()
+    kept = _count_kept(problem, samples, seed).double()
     share = (kept + ADDED / 2) / (samples + ADDED)
     error = (share * (1 - share) / (samples + ADDED)).sqrt()
     estimates = {"probability": kept / samples, "standard_error": error}
@@ -122,15 +116,15 @@ def monte_carlo(
     return problem.summarize("monte_carlo", samples, **estimates)
 
 
-def _count_kept(problem: Problem, samples: int, seed: int, offset: int) -> Tensor:
+def _count_kept(problem: Problem, samples: int, seed: int) -> Tensor:
     """Count the kept predictions (S, N) among the noisy inputs of each input."""
     starts = range(0, samples, BLOCK)
     keys = [(row, start) for row in range(len(problem)) for start in starts]
     kept = torch.zeros(len(problem.sigmas), len(problem), dtype=torch.int64)
-    for some in spans(len(keys), max(1, problem.batch_size // BLOCK)):
-        names = [(offset + row, start // BLOCK) for row, start in keys[some]]
+    for span in spans(len(keys), max(1, problem.batch_size // BLOCK)):
+        names = [(row, start // BLOCK) for row, start in keys[span]]
         noise = draw_normal(seed, MEASURE, names, BLOCK, problem.inputs)
-        rows, first = torch.tensor(keys[some]).unbind(dim=1)
+        rows, first = torch.tensor(keys[span]).unbind(dim=1)
         counted = first[:, None] + torch.arange(BLOCK) < samples
         for position, sigma in enumerate(problem.sigmas.tolist()):
             right = problem.keeps(rows, sigma * noise).cpu() & counted
@@ -330,8 +324,8 @@ def _units(
                 length = min(BLOCK, size - start)
                 keys.setdefault(length, []).append((row, group, block))
     for length, same in keys.items():
-        for some in spans(len(same), max(1, problem.batch_size // length)):
-            yield same[some], length
+        for span in spans(len(same), max(1, problem.batch_size // length)):
+            yield same[span], length
 
 
 def _basis(part: Linearization) -> Tensor:

@@ -68,27 +68,6 @@ def softmax_proxy(
     differences all have norm k, it is the mv-sigmoid estimate at σ = 1 / k. Source: the
     average-case paper, section 3.2.3 and Lemma A.4; Chapters 19 and 21.
 
-    Parameters
-    ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...).
-    images : Tensor or array, shape (N, ...)
-        Inputs of any range, float32 or float64 as the model's parameters.
-    labels, batch_size, device : optional
-        As for :func:`monte_carlo`.
-
-    Returns
-    -------
-    Tensor, shape (N,)
-        Probabilities, float64.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described, or logits or gradients are not finite.
-
-    Examples
-    --------
     >>> softmax_proxy(lambda x: x, torch.tensor([[0.0, 0.0, 2.0]])).round(decimals=3)
     tensor([0.7870], dtype=torch.float64)
     """

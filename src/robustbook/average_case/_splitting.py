@@ -122,7 +122,7 @@ class _Runs:
         noise = self._normal(repeats * particles).reshape(repeats, particles, -1)
         lead = self._lead(noise)
         weight = torch.ones(repeats, dtype=torch.float64)
-        found = torch.zeros(repeats, dtype=torch.float64)
+        ending = torch.zeros(repeats, dtype=torch.float64)
         length = torch.full((repeats,), 0.5, dtype=torch.float64)
         active = torch.arange(repeats)
         while len(active):
@@ -130,7 +130,7 @@ class _Runs:
             stay = lead[active] > level[:, None]
             left = stay.double().mean(dim=1)
             ended = level > 0
-            found[active[ended]] = (lead[active[ended]] > 0).double().mean(dim=1)
+            ending[active[ended]] = (lead[active[ended]] > 0).double().mean(dim=1)
             # Where all leads are equal nothing is left, and the estimate is 0.
             on = ~ended & (weight[active] * left >= _RAREST) & (left > 0)
             active = active[on]
@@ -139,7 +139,7 @@ class _Runs:
                 bars = torch.full((repeats,), torch.inf, dtype=lead.dtype)
                 bars[active] = level[on]
                 self._replace(noise, lead, bars, moves, length)
-        return weight * found
+        return weight * ending
 
     def _replace(
         self, noise: Tensor, lead: Tensor, bars: Tensor, moves: int, length: Tensor
@@ -173,9 +173,9 @@ class _Runs:
         self.calls += len(flat)
         logits = self._problem.noisy_logits(self._row, self._sigma * flat)
         label = int(self._problem.labels[self._row])
-        own = logits[:, label].clone()
+        kept = logits[:, label].clone()
         logits[:, label] = -torch.inf
-        return (logits.amax(dim=1) - own).reshape(noise.shape[:-1]).cpu()
+        return (logits.amax(dim=1) - kept).reshape(noise.shape[:-1]).cpu()
 
     def _normal(self, count: int) -> Tensor:
         key = [(self._row, self._number())]

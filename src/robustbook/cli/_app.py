@@ -150,7 +150,11 @@ def sweep(engine: str, **options: Any) -> Sweep:
     from robustbook.report import Request, Sweep
 
     import_from_here()
-    return Sweep.over(Request(**options), engine)
+    try:
+        return Sweep.over(Request(**options), engine)
+    except KeyboardInterrupt:
+        kept = "the models so far are kept, and the same command measures the others"
+        fail(f"interrupted; {kept}", status=130)
 
 
 def refuse_options(context: typer.Context, kind: str, *options: str) -> None:
@@ -159,13 +163,3 @@ def refuse_options(context: typer.Context, kind: str, *options: str) -> None:
         source = context.get_parameter_source(option)
         if source is not None and source.name != "DEFAULT":
             fail(f"--{option}: for {kind}; leave it out here")
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Say after an interruption that the command can continue."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = "results so far are kept, and the same command continues from there"
-        fail(f"interrupted; {kept}", status=130)

@@ -223,7 +223,7 @@ def compare(
     """
     if len(files) == 1 and files[0].suffix == ".txt":
         _app.refuse_options(context, "four files of logits", *_OF_FILES)
-        with as_messages(), _app.resumable():
+        with as_messages():
             if data is None:
                 raise ValueError("--data: expected images to measure the models on")
             options = {name: context.params[name] for name in _OF_MODELS}

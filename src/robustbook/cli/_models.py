@@ -74,7 +74,7 @@ def report(
     """
     # The other parameters have the names of the fields of a request.
     options = {n: value for n, value in context.params.items() if n != "engine"}
-    with as_messages(), _app.resumable():
+    with as_messages():
         if model.endswith(".txt"):
             _app.refuse_options(context, "one model", "calibrate", "minutes")
             results = _app.sweep(engine, **options)

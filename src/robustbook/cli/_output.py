@@ -1,4 +1,4 @@
-"""What ``score`` and ``compare`` print: one JSON object, or lines of a table."""
+"""The output of ``score`` and ``compare``: one JSON object, or lines of a table."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def comparison_fields(
         for (clean, shifted), agreement, scores in both
     ]
     differences = {
-        name: {field: getattr(one, field) for field in _ESTIMATE}
-        for name, one in comparison.differences.items()
+        name: {field: getattr(difference, field) for field in _ESTIMATE}
+        for name, difference in comparison.differences.items()
     }
     return {"models": models, "differences": [{"first": 0, "second": 1, **differences}]}
 

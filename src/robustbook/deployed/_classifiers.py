@@ -131,7 +131,7 @@ def _langdetect() -> Classifier:
         detector.PROB_THRESHOLD = 0.0
         detector.append(text)
         try:
-            return [(found.lang, found.prob) for found in detector.get_probabilities()]
+            return [(guess.lang, guess.prob) for guess in detector.get_probabilities()]
         except lang_detect_exception.LangDetectException:
             # It finds nothing to go by: all languages are alike.
             return [(language, 1.0) for language in languages]
@@ -142,14 +142,14 @@ def _langdetect() -> Classifier:
 def _lingua() -> Classifier:
     from lingua import Language, LanguageDetectorBuilder
 
-    codes = {found: found.iso_code_639_1.name.lower() for found in Language.all()}
+    codes = {each: each.iso_code_639_1.name.lower() for each in Language.all()}
     detector = LanguageDetectorBuilder.from_all_languages().build()
 
     def ranked(text: str) -> list[tuple[str, float]]:
         values = detector.compute_language_confidence_values(text)
-        found = [(codes[each.language], each.value) for each in values]
-        if any(probability for _, probability in found):
-            return found
+        guesses = [(codes[each.language], each.value) for each in values]
+        if any(probability for _, probability in guesses):
+            return guesses
         return [(code, 1.0) for code in codes.values()]
 
     return _of_languages("lingua", sorted(codes.values()), ranked)

@@ -1,4 +1,4 @@
-"""What happens to files and texts on their way to a classifier."""
+"""Shifts of files and of texts on their way to a classifier."""
 
 import re
 import unicodedata

@@ -1,11 +1,13 @@
 """Translated messages of programs: short texts whose language is known."""
 
 import ast
+import gettext
 import random
 import re
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from robustbook._checks.arguments import check_count
 from robustbook.deployed._sample import (
@@ -125,16 +127,9 @@ def _po_messages(path: Path) -> Iterator[str]:
 
 
 def _mo_messages(path: Path) -> Iterator[str]:
-    """Read a compiled catalog; only the table of translations is needed."""
-    content = path.read_bytes()
-    (magic,) = struct.unpack_from("<I", content)
-    if magic not in (0x950412DE, 0xDE120495):
-        raise ValueError("no compiled catalog")
-    order = "<" if magic == 0x950412DE else ">"
-    count, _, table = struct.unpack_from(f"{order}3I", content, 8)
-    for number in range(count):
-        length, start = struct.unpack_from(f"{order}2I", content, table + 8 * number)
-        message = content[start : start + length].decode("utf-8")
-        if "Content-Type:" not in message:
-            # Plural forms are separated by zeros; the first one will do.
-            yield message.split("\0")[0]
+    """Read a compiled catalog, of plural forms the first one, without the header."""
+    with path.open("rb") as file:
+        catalog: dict[Any, str] = vars(gettext.GNUTranslations(file))["_catalog"]
+    for key, message in catalog.items():
+        if key and (isinstance(key, str) or key[1] == 0):
+            yield message

@@ -50,26 +50,6 @@ def difference_of_confidences(shifted: Any, source: tuple[Any, Any]) -> float:
     Source: D. Guillory et al., *Predicting with confidence on unseen distributions*,
     ICCV 2021, with a slope of 1.
 
-    Parameters
-    ----------
-    shifted
-        As for :func:`average_confidence`.
-    source : tuple
-        Class probabilities (M, K) of labeled inputs that the network was not trained
-        on, and their labels (M,).
-
-    Returns
-    -------
-    accuracy : float
-        The estimate; it can lie outside [0, 1].
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`average_confidence`.
-
-    Examples
-    --------
     >>> source = [[0.9, 0.1], [0.2, 0.8]], [0, 1]
     >>> round(difference_of_confidences([[0.7, 0.3], [0.6, 0.4]], source), 6)
     0.8
@@ -89,31 +69,10 @@ def average_thresholded_confidence(
     threshold. Source: S. Garg et al., *Leveraging unlabeled data to predict
     out-of-distribution performance*, ICLR 2022.
 
-    Parameters
-    ----------
-    shifted, source
-        As for ``difference_of_confidences``.
-    score : str, default "maximum"
-        The largest probability, or "entropy", the negative one.
-
-    Returns
-    -------
-    accuracy : float
-        The estimate.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`average_confidence`.
-
-    Examples
-    --------
     >>> source = [[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]], [0, 0, 1]
     >>> average_thresholded_confidence([[0.7, 0.3], [0.9, 0.1]], source)
     0.5
     """
-    if score not in ("maximum", "entropy"):
-        raise ValueError(f"score: expected 'maximum' or 'entropy', got {score!r}")
     after = probabilities("shifted", shifted)
     before, labels = with_labels(source, after.shape[1])
     known, new = (
@@ -133,25 +92,6 @@ def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
     Y. Lu et al., *Characterizing out-of-distribution error via optimal transport*,
     NeurIPS 2023.
 
-    Parameters
-    ----------
-    shifted
-        As for :func:`average_confidence`.
-    source_labels : Tensor or array, shape (M,)
-        Classes of the source.
-
-    Returns
-    -------
-    accuracy : float
-        The estimate.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`average_confidence`.
-
-    Examples
-    --------
     >>> round(confidence_optimal_transport([[0.9, 0.1], [0.8, 0.2]], [0, 1]), 6)
     0.55
     """
@@ -170,8 +110,8 @@ def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
     rows = np.concatenate([cell // classes, count + cell % classes])
     sums = csr_array((np.ones(2 * len(cell)), (rows, np.tile(cell, 2))))
     totals = np.concatenate([np.full(count, 1 / count), shares])
-    found = linprog(-p.ravel(), A_eq=sums, b_eq=totals, method="highs")
-    return float(-found.fun)
+    plan = linprog(-p.ravel(), A_eq=sums, b_eq=totals, method="highs")
+    return float(-plan.fun)
 
 
 def class_wise_confidence(shifted: Any, source: tuple[Any, Any]) -> float:
@@ -184,8 +124,11 @@ def class_wise_confidence(shifted: Any, source: tuple[Any, Any]) -> float:
 
     Parameters
     ----------
-    shifted, source
-        As for ``difference_of_confidences``.
+    shifted
+        As for :func:`average_confidence`.
+    source : tuple
+        Class probabilities (M, K) of labeled inputs that the network was not trained
+        on, and their labels (M,).
 
     Returns
     -------

@@ -149,7 +149,7 @@ def disagreement_bound(
     Parameters
     ----------
     shifted, source
-        As for ``difference_of_confidences``.
+        As for :func:`class_wise_confidence`.
     features : tuple, optional
         Inputs of the critic, of the source (M, D) and of the shifted inputs (N, D),
         such as those of the network's last layer; logarithms of the probabilities by

@@ -5,10 +5,8 @@ which of them answers which question.
 """
 
 from robustbook.lenses._evaluator import CountedModel as CountedModel  # for studies
-from robustbook.lenses._evaluator import Tensors as Tensors  # for the report
 from robustbook.lenses._evaluator import compute_logits as compute_logits
 from robustbook.lenses._measure import FEWEST as FEWEST
-from robustbook.lenses._measure import measure_lenses as measure_lenses
 from robustbook.lenses._measure import three_lenses
 from robustbook.lenses._result import Settings as Settings
 from robustbook.lenses._result import Share as Share

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, TypeVar
 
 import numpy as np
@@ -13,13 +12,12 @@ from torch import Tensor, nn
 from robustbook._checks.arguments import as_tensor, check_logits
 from robustbook._checks.models import Model, ask_model, model_dtype
 from robustbook.attacks import pgd
-from robustbook.average_case import monte_carlo
+from robustbook.average_case import Robustness, monte_carlo
 from robustbook.corruptions import corrupt
 from robustbook.lenses._result import ADVERSARIAL, NOISE, Passes, Settings
-from robustbook.margins import input_margin, logit_margin
+from robustbook.margins import InputMargins, input_margin, logit_margin
 
 Measured = TypeVar("Measured")
-Tensors = dict[str, Tensor]
 
 
 class CountedModel(nn.Module):
@@ -69,85 +67,73 @@ class CountedModel(nn.Module):
 #: divided by a constant.
 LARGEST_LEAD: Final = 50.0
 
-LOGITS: Final = "logits"
-_SURVIVAL: Final = ("probability", "standard_error", "labels", "calls", "trials")
-_MARGINS: Final = ("margins", "adversarial")
-
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
-    """A model in evaluation mode, images in its dtype, and its logits on them.
-
-    Each method measures the images at the positions `rows`.
-    """
+    """A model in evaluation mode, images in its dtype, and its logits on them."""
 
     model: CountedModel
     images: Tensor
     logits: Tensor
     settings: Settings
     batch_size: int
+    progress: bool
     device: torch.device
 
-    def shifted_logits(self, shift: str, rows: Tensor) -> Tensors:
-        """Return the logits of the images under a shift."""
+    def shifted_logits(self, shift: str) -> Tensor:
+        """Return the logits of the images under a shift, on the CPU."""
+        settings = self.settings
         if shift == ADVERSARIAL:
             images = pgd(
                 self._attacked_model,
-                self.images[rows],
-                eps=self.settings.eps,
-                steps=self.settings.attack_steps,
-                seed=self.settings.seed,
-                offset=int(rows[0]),
+                self.images,
+                eps=settings.eps,
+                steps=settings.attack_steps,
+                seed=settings.seed,
                 batch_size=self.batch_size,
-                progress=False,
+                progress=self.progress,
                 device=self.device,
             ).adversarial
         elif shift == NOISE:
-            images = self._noisy_images[rows]
+            random = np.random.default_rng([settings.seed, 0])
+            noise = as_tensor("noise", random.standard_normal(self.images.shape))
+            images = self.images + settings.sigma * noise.to(self.images)
         else:
-            severity, seed = self.settings.severity, self.settings.seed
-            images = corrupt(self.images[rows], shift, severity=severity, seed=seed)
+            images = corrupt(
+                self.images, shift, severity=settings.severity, seed=settings.seed
+            )
         logits = compute_logits(self.model, images, self.batch_size, self.device)
         check_shifted_logits(shift, logits, self.logits.shape[1])
-        return {LOGITS: logits}
+        return logits
 
-    def noise_survival(self, rows: Tensor) -> Tensors:
-        """Return the fields of :class:`Robustness`."""
-        robustness = monte_carlo(
+    def noise_survival(self) -> Robustness:
+        """Estimate how often each prediction survives the noise."""
+        return monte_carlo(
             self.model,
-            self.images[rows],
+            self.images,
             self.settings.sigma,
             samples=self.settings.noise_samples,
             seed=self.settings.seed,
-            offset=int(rows[0]),
             device=self.device,
         )
-        return {name: getattr(robustness, name) for name in _SURVIVAL}
 
-    def input_margins(self, rows: Tensor) -> Tensors:
-        """Return the fields of :class:`InputMargins`."""
-        margins = input_margin(
+    def input_margins(self, rows: Tensor) -> InputMargins:
+        """Search for the input margins of some of the images."""
+        return input_margin(
             self.model,
             self.images[rows],
             seed=self.settings.seed,
             batch_size=self.batch_size,
-            progress=False,
+            progress=self.progress,
             device=self.device,
         )
-        return {name: getattr(margins, name) for name in _MARGINS}
 
-    @cached_property
+    @property
     def _attacked_model(self) -> Model:
         lead = float(logit_margin(self.logits).max())
         if lead <= LARGEST_LEAD:
             return self.model
         return lambda images: self.model(images) / (lead / LARGEST_LEAD)
-
-    @cached_property
-    def _noisy_images(self) -> Tensor:
-        random = np.random.default_rng([self.settings.seed, 0])
-        noise = as_tensor("noise", random.standard_normal(self.images.shape))
-        return self.images + self.settings.sigma * noise.to(self.images)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -15,18 +15,16 @@ from robustbook._checks.arguments import (
     PROBABILITIES,
     ArrayLike,
     are_probabilities,
-    as_tensor,
     check_count,
     check_labels,
 )
 from robustbook._checks.images import check_images
-from robustbook._checks.models import Model, check_model, find_device
+from robustbook._checks.models import Model, find_device
 from robustbook.agreement import posterior_agreement
-from robustbook.average_case import Robustness
 from robustbook.lenses import _evaluator, _result
-from robustbook.lenses._evaluator import LOGITS, Evaluator, Tensors
+from robustbook.lenses._evaluator import Evaluator
 from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes, Settings
-from robustbook.margins import InputMargins, logit_margin
+from robustbook.margins import logit_margin
 
 #: With fewer images, standard errors mean nothing.
 FEWEST: Final = 10
@@ -34,10 +32,6 @@ FEWEST: Final = 10
 #: A difference between two evaluations of at most this share of the logits' standard
 #: deviation is rounding.
 ROUNDING: Final = 0.01
-
-#: Computes tensors, or reads them if a store has them: from the name of a measure, the
-#: positions of the images, and the computation.
-Store = Callable[[str, Tensor, Callable[[], Tensors]], Tensors]
 
 
 def three_lenses(
@@ -100,7 +94,7 @@ def three_lenses(
     batch_size : int, default 256
         How many images are evaluated at once. It changes the result by rounding only.
     progress : bool, default True
-        Show a progress bar for each measure, on a terminal.
+        Show progress bars, on a terminal.
     device : str or torch.device, optional
         Where to run: "auto" for a CUDA device if there is one; by default where the
         model is. The result is on the CPU.
@@ -141,139 +135,65 @@ def three_lenses(
             f"images: expected at least {FEWEST}, got {len(clean)}; standard errors "
             "of fewer mean nothing"
         )
-    return measure_lenses(
-        model,
-        clean,
-        labels,
-        settings,
-        skip=defaults.parse_skip(skip),
-        margin_images=margin_images,
-        batch_size=batch_size,
-        progress=progress,
-        device=device,
-    )
-
-
-def measure_lenses(
-    model: Model,
-    images: Tensor,
-    labels: ArrayLike | None,
-    settings: Settings,
-    *,
-    skip: tuple[str, ...],
-    margin_images: int,
-    batch_size: int,
-    store: Store | None = None,
-    progress: bool = False,
-    device: str | torch.device | None = None,
-) -> _result.ThreeLenses:
-    """Measure any number of images; a `store` may keep the results of each batch."""
-    check_model(model)
+    skip = defaults.parse_skip(skip)
     if isinstance(model, type):
         raise TypeError(
             f"model: expected a model, got the class {model.__name__}; call it first"
         )
-    place = find_device(model, images, device)
+    place = find_device(model, clean, device)
     counted = _evaluator.CountedModel(model)
-    images = _evaluator.in_model_dtype(counted, images)
-    all_rows, drawn = torch.arange(len(images)), torch.arange(0)
+    clean = _evaluator.in_model_dtype(counted, clean)
+    drawn = torch.arange(0)
     if "margins" not in skip:
-        drawn = _drawn(len(images), margin_images, settings.seed)
+        order = np.random.default_rng([settings.seed, 1]).permutation(len(clean))
+        drawn = torch.from_numpy(order[:margin_images])
     with _evaluator.evaluation_mode(counted):
-        logits = _evaluator.compute_logits(counted, images, batch_size, place)
+        logits = _evaluator.compute_logits(counted, clean, batch_size, place)
         _evaluator.check_shifted_logits(_result.CLEAN, logits, logits.shape[1])
         true = None
         if labels is not None:
             true = check_labels(
-                "labels", labels, length=len(images), num_classes=logits.shape[1]
+                "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
-        _warn(logits, _evaluator.compute_logits(model, images[:5], batch_size, place))
-        evaluator = Evaluator(counted, images, logits, settings, batch_size, place)
-        steps: dict[str, tuple[Tensor, Callable[[Tensor], Tensors]]] = {}
+        _warn(logits, _evaluator.compute_logits(model, clean[:5], batch_size, place))
+        evaluator = Evaluator(
+            counted, clean, logits, settings, batch_size, progress, place
+        )
+        measures: dict[str, Callable[[], Any]] = {}
         if "agreement" not in skip:
             for shift in (_result.ADVERSARIAL, _result.NOISE, *settings.corruptions):
-                steps[shift] = all_rows, partial(evaluator.shifted_logits, shift)
+                measures[shift] = partial(evaluator.shifted_logits, shift)
         if "average-case" not in skip:
-            steps[AVERAGE_CASE] = all_rows, evaluator.noise_survival
+            measures[AVERAGE_CASE] = evaluator.noise_survival
         if "margins" not in skip:
-            steps[INPUT_MARGIN] = drawn, evaluator.input_margins
-        tensors, passes = {}, {_result.CLEAN: Passes(1.0, 0.0)}
-        for number, (name, (rows, measure)) in enumerate(steps.items(), start=1):
-            with tqdm(
-                total=len(rows),
-                desc=f"{name} ({number} of {len(steps)})",
-                unit="image",
-                leave=False,
-                disable=None if progress else True,  # None: only on a terminal
-            ) as bar:
-                tensors[name], passes[name] = _in_batches(
-                    evaluator, name, rows, measure, store, bar.update
-                )
-    return _assembled(evaluator, true, drawn, tensors, passes)
-
-
-_PASSES: Final = "passes"
-
-
-def _in_batches(
-    evaluator: Evaluator,
-    name: str,
-    rows: Tensor,
-    measure: Callable[[Tensor], Tensors],
-    store: Store | None,
-    update: Callable[[int], object],
-) -> tuple[Tensors, Passes]:
-    """Measure batch by batch; return the joined tensors, and the passes per image."""
-
-    def counted(batch: Tensor) -> Tensors:
-        tensors, cost = evaluator.model.count(lambda: measure(batch), per=1)
-        tensors[_PASSES] = torch.tensor([[cost.forward, cost.backward]])
-        return {key: value.detach().cpu() for key, value in tensors.items()}
-
-    results = []
-    for batch in torch.split(rows, evaluator.batch_size):
-        compute = partial(counted, batch)
-        results.append(store(name, batch, compute) if store else compute())
-        update(len(batch))
-    joined = {key: torch.cat([one[key] for one in results]) for key in results[0]}
-    forward, backward = (joined.pop(_PASSES).sum(dim=0) / len(rows)).tolist()
-    return joined, Passes(forward, backward)
-
-
-def _assembled(
-    evaluator: Evaluator,
-    labels: Tensor | None,
-    drawn: Tensor,
-    tensors: dict[str, Tensors],
-    passes: dict[str, Passes],
-) -> _result.ThreeLenses:
-    settings, logits = evaluator.settings, evaluator.logits
+            measures[INPUT_MARGIN] = partial(evaluator.input_margins, drawn)
+        results: dict[str, Any] = {}
+        passes = {_result.CLEAN: Passes(1.0, 0.0)}
+        # With None, tqdm shows the bar on a terminal only.
+        hidden = None if progress else True
+        for name in tqdm(measures, "measures", leave=False, disable=hidden):
+            count = len(drawn) if name == INPUT_MARGIN else len(clean)
+            results[name], passes[name] = counted.count(measures[name], per=count)
     predicted, logit_margins = logits.argmax(dim=1), logit_margin(logits)
-    shifted = {name: t[LOGITS] for name, t in tensors.items() if LOGITS in t}
-    robustness = margins = unchanged = None
-    if AVERAGE_CASE in tensors:
-        sigma = torch.tensor(settings.sigma).double()
-        robustness = Robustness(
-            sigma=sigma, method="monte_carlo", **tensors[AVERAGE_CASE]
-        )
-    if INPUT_MARGIN in tensors:
-        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])
-    if shifted:
-        unchanged = shifted[_result.ADVERSARIAL].argmax(dim=1) == predicted
+    robustness = results.pop(AVERAGE_CASE, None)
+    margins = results.pop(INPUT_MARGIN, None)
+    unchanged = None
+    if results:
+        unchanged = results[_result.ADVERSARIAL].argmax(dim=1) == predicted
     robust = partial(_result.robust_share, unchanged, drawn, margins, settings.eps)
     return _result.ThreeLenses(
         settings=settings,
         logits=logits,
-        labels=labels,
-        shifted_logits=shifted,
-        agreements={n: posterior_agreement(logits, x) for n, x in shifted.items()},
+        labels=true,
+        shifted_logits=results,
+        agreements={n: posterior_agreement(logits, x) for n, x in results.items()},
         robustness=robustness,
         logit_margins=logit_margins,
         measured=drawn,
         margins=margins,
         consistency=_result.consistency_of(logit_margins[drawn], margins),
         robust_share=robust(),
-        robust_accuracy=None if labels is None else robust(predicted == labels),
+        robust_accuracy=None if true is None else robust(predicted == true),
         passes=passes,
     )
 
@@ -286,10 +206,10 @@ def _warn(logits: Tensor, logits_again: Tensor) -> None:
             f"model: it names class {int(predicted[0])} for all {len(logits)} images; "
             "agreement and robustness of a constant say nothing about what it learned",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     if are_probabilities(logits):
-        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=4)
+        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=3)
     spread = float(logits.double().std())
     difference = spread
     if logits_again.shape[1] == logits.shape[1]:
@@ -301,10 +221,5 @@ def _warn(logits: Tensor, logits_again: Tensor) -> None:
             "draws random numbers or mixes the images of a batch; the numbers measure "
             "that, too, and another run gives others",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
-
-
-def _drawn(count: int, wanted: int, seed: int) -> Tensor:
-    order = np.random.default_rng([seed, 1]).permutation(count)
-    return as_tensor("order", order[:wanted])

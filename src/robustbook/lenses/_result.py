@@ -80,8 +80,6 @@ class Settings:
         }
         if self.severity > 5:
             raise ValueError(f"severity: expected 1 to 5, got {self.severity}")
-        if self.seed >= 2**63:
-            raise ValueError(f"seed: expected less than 2**63, got {self.seed}")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -148,7 +146,7 @@ class ThreeLenses:
         return len(self.logits)
 
     def __repr__(self) -> str:
-        parts = [f"{name} {found.pa:.3f}" for name, found in self.agreements.items()]
+        parts = [f"{name} {result.pa:.3f}" for name, result in self.agreements.items()]
         if self.mean_robustness is not None:
             parts.append(f"survives noise {self.mean_robustness[0]:.3f}")
         if self.robust_share is not None:

@@ -239,7 +239,6 @@ def gradient_normalized_margin(
     >>> round(float(distance[0]), 3)  # (0.9 - 0.3) / (1 + 3)
     0.15
     """
-    models.check_model(model)
     inputs = check_inputs("images", images)
     check_choice("norm", norm, DUAL)
     check_count("batch_size", batch_size)

@@ -279,7 +279,9 @@ def fragile_rows(
         rows.append(row)
 
     if lenses.agreements:
-        shifts = torch.stack([one.per_sample for one in lenses.agreements.values()])
+        shifts = torch.stack(
+            [result.per_sample for result in lenses.agreements.values()]
+        )
         text = "contribution to it in nats, mean over the shifts"
         add("Posterior Agreement", text, shifts.mean(dim=0), "{:.2f}")
     if lenses.robustness is not None:

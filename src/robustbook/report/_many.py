@@ -11,25 +11,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from robustbook._comparison import paired_means, paired_rates
 from robustbook._engine import Engine
 from robustbook._intervals import Estimate
 from robustbook._json import strict
+from robustbook._store.cache import cached_arrays
+from robustbook._store.sums import model_sum, tensor_sum
 from robustbook.agreement import symmetric_channel_capacity
 from robustbook.lenses import ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._data import read_images
-from robustbook.report._measure import Run, blame
+from robustbook.report._measure import blame, compute_logits, load_fitting, measure
 from robustbook.report._page import template, with_versions, write_files
 from robustbook.report._request import Request
 
 #: Name of the format of the numbers.
 FORMAT: Final = "robustbook many 1"
 
-#: Images of a batch: an interruption loses no more.
-_BATCH: Final = 64
+_CLASSES: Final = "classes"
+_TEXTS: Final = "warnings"
+
+#: The values of each measure for the images.
+Values = dict[str, torch.Tensor]
 
 #: The mean of each measure over the images, and its difference to the first model.
 Results = dict[str, tuple[float, Estimate | None]]
@@ -63,29 +69,21 @@ class Sweep:
         request = replace(request, images=len(images), data=str(data))
         calls = [partial(_measured, replace(request, model=name)) for name in models]
         measured = runner.results(calls, title="models")
-        lenses: dict[str, ThreeLenses] = {}
+        values: dict[str, Values] = {}
         failures: dict[str, str] = {}
         remarks = []
-        for model, (found, texts) in zip(models, measured, strict=True):
-            if found is None:
+        for model, (measures, texts) in zip(models, measured, strict=True):
+            if measures is None:
                 (failures[model],) = texts
                 continue
-            first, reference = next(iter(lenses.items()), (model, found))
-            if found.num_classes != reference.num_classes:
-                failures[model] = (
-                    f"{found.num_classes} classes, but {first} has "
-                    f"{reference.num_classes}"
-                )
-                continue
-            lenses[model] = found
+            values[model] = measures
             remarks += [f"{model}: {text}" for text in texts]
         for remark in remarks:
             warnings.warn(remark, stacklevel=2)
-        if not lenses:
+        if not values:
             reasons = "; ".join(f"{model}: {why}" for model, why in failures.items())
             raise RuntimeError(f"no model could be measured: {reasons}")
-        reference = next(iter(lenses.values()))
-        settings = reference.settings
+        settings = request.settings(use_training=False)
         header = {
             "data": f"{images.name}: {len(images)} images",
             "settings": f"ε = {words.eps_in_words(settings.eps)}, PGD with "
@@ -95,7 +93,11 @@ class Sweep:
         }
         if remarks:
             header["remarks"] = "; ".join(remarks)
-        results = {m: dict(_results(found, reference)) for m, found in lenses.items()}
+        first = next(iter(values.values()))
+        results = {
+            model: _results(measures, None if measures is first else first)
+            for model, measures in values.items()
+        }
         return cls(models, results, failures, header)
 
     @property
@@ -137,10 +139,11 @@ class Sweep:
         """The table as text: a block for each measure, then the failures."""
         width = max(map(len, self.models)) + 2
         lines = [f"{name}: {text}" for name, text in self.header.items()]
-        for measure in self.results[self.reference]:
-            lines += ["", measure]
-            for model in self.results:
-                value, difference, interval = (self.cells(model) or {})[measure]
+        cells = {model: self.cells(model) or {} for model in self.results}
+        for name in cells[self.reference]:
+            lines += ["", name]
+            for model in cells:
+                value, difference, interval = cells[model][name]
                 line = f"  {model:<{width}}{value:>7}{difference:>9}   {interval}"
                 lines.append(line.rstrip())
         lines += ["", f"differences to {self.reference}, paired by image, at 95 %"]
@@ -185,18 +188,41 @@ def read_models(path: Path) -> tuple[str, ...]:
     return tuple(models)
 
 
-def _measured(request: Request) -> tuple[ThreeLenses | None, list[str]]:
-    """Measure one model and return its warnings, or None and why it failed."""
+def _measured(request: Request) -> tuple[Values | None, list[str]]:
+    """Return the values of a model and its warnings, or None and why it failed.
+
+    Values are kept in the cache, so that a list that grows or was interrupted measures
+    only other models. The settings are the same for all models, whatever they were
+    trained with.
+    """
     images = request.draw(read_images(request.data))
-    try:
-        # The same settings for all models, whatever they were trained with.
-        run = Run(request, images, request.settings(use_training=False))
-        with blame(request.model), warnings.catch_warnings(record=True) as remarks:
+    settings = request.settings(use_training=False)
+
+    def compute() -> dict[str, Any]:
+        with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("default")
-            lenses = run.measure(images, request.margin_images, _BATCH)
+            lenses = measure(model, images, request, settings, request.margin_images)
+        texts = [_reason("model", remark.message) for remark in remarks]
+        values = {name: each.numpy() for name, each in _values(lenses)}
+        return values | {_TEXTS: np.array(texts, str)}
+
+    try:
+        model = load_fitting(request, images)
+        with blame(request.model):
+            # The sum of a function is that of its source, so its logits are looked at.
+            labels = torch.empty(0) if images.labels is None else images.labels
+            tensors = compute_logits(model, images, 16), images.images, labels
+            options = vars(settings), request.skip, request.margin_images
+            key = {
+                "model": model_sum(model),
+                "tensors": " ".join(map(tensor_sum, tensors)),
+                "options": json.dumps([*options, request.torch_device]),
+            }
+            arrays = cached_arrays(key, compute, code=__name__)
     except (Exception, SystemExit) as error:
         return None, [_reason(request.model, error)]
-    return lenses, [_reason("model", remark.message) for remark in remarks]
+    texts = arrays.pop(_TEXTS).tolist()
+    return {name: torch.from_numpy(each) for name, each in arrays.items()}, texts
 
 
 def _reason(model: str, error: Any) -> str:
@@ -204,28 +230,33 @@ def _reason(model: str, error: Any) -> str:
     return text or type(error).__name__
 
 
-def _results(
-    found: ThreeLenses, reference: ThreeLenses
-) -> Iterator[tuple[str, tuple[float, Estimate | None]]]:
-    """Yield each mean over the images, and its difference to that of a reference."""
-    # Where an event was not seen on N images, up to three in N are possible. If those
-    # images had contradicting predictions, they would cost this much agreement.
-    share, classes = min(1.0, 3 / len(found)), found.num_classes
-    nats = math.log(classes) - symmetric_channel_capacity(share, classes)
-    values = dict(_values(found))
-    for name, other in _values(reference):
-        mine, paired = values[name], None
-        if found is not reference and mine.dtype == torch.bool:
-            paired = paired_rates(mine, other)
-        elif found is not reference:
-            unseen = nats if name.startswith("PA") else share
-            paired = paired_means(mine, other, unseen)
-        yield name, (float(mine.double().mean()), paired)
+def _results(values: Values, reference: Values | None) -> Results:
+    """Return each mean over the images, and its difference to that of a reference."""
+    results: Results = {}
+    for name, each in values.items():
+        if name == _CLASSES:
+            continue
+        difference = None
+        if reference is not None and each.dtype == torch.bool:
+            difference = paired_rates(each, reference[name])
+        elif reference is not None:
+            # Where an event was not seen on N images, up to three in N are possible. If
+            # those images had contradicting predictions, they would cost this much
+            # agreement.
+            unseen = min(1.0, 3 / len(each))
+            if name.startswith("PA"):
+                classes = int(reference[_CLASSES])
+                capacity = symmetric_channel_capacity(unseen, classes)
+                unseen = math.log(classes) - capacity
+            difference = paired_means(each, reference[name], unseen)
+        results[name] = float(each.double().mean()), difference
+    return results
 
 
 def _values(lenses: ThreeLenses) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the name of each measure, and its values for the images."""
     settings, agreements = lenses.settings, lenses.agreements
+    yield _CLASSES, torch.tensor(lenses.num_classes)
     if lenses.correct is not None:
         yield "accuracy", lenses.correct
     if agreements:

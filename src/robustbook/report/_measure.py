@@ -1,21 +1,15 @@
-"""Load a model, measure it so that an interrupted run can go on, write the page."""
+"""Load a model, forecast the time of its report, measure it, write the page."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,24 +18,19 @@ from robustbook._checks.models import (
     check_model_logits,
     model_dtype,
 )
-from robustbook._store.cache import cache_directory, cached_arrays, earlier_work
-from robustbook._store.sums import model_sum, tensor_sum
-from robustbook.lenses import (
-    FEWEST,
-    Settings,
-    Tensors,
-    ThreeLenses,
-    compute_logits,
-    measure_lenses,
-)
+from robustbook.lenses import FEWEST, Settings, ThreeLenses, three_lenses
+from robustbook.lenses import compute_logits as compute_in_batches
 from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
-from robustbook.report._page import Report, image_scores, versions, write_files
-from robustbook.report._pilot import Forecast, in_words, time_lenses
+from robustbook.report._page import Report, image_scores, write_files
+from robustbook.report._pilot import (
+    BATCH_SIZE,
+    in_words,
+    largest_draw,
+    lens_seconds,
+    time_lenses,
+)
 from robustbook.report._request import Request
-
-#: Results of interrupted runs are kept for a month, in seconds.
-_KEPT: Final = 30 * 24 * 3600.0
 
 
 def make(request: Request) -> float:
@@ -59,25 +48,25 @@ def make(request: Request) -> float:
             f"{pool.name}: no array is named labels (but {', '.join(pool.others)}); "
             "measured without labels"
         )
-    run = Run(request, request.draw(pool), request.settings(use_training=True))
-    source = request.calibration_images(pool, len(run.images))
+    images, settings = request.draw(pool), request.settings(use_training=True)
+    model = load_fitting(request, images)
+    source = request.calibration_images(pool, len(images))
     if source is not None:
-        check_fit(run.model, source, request.model)
-    with earlier_work() as earlier, blame(request.model):
-        forecast = _forecast(run, started)
-        margin_images, batch_size = forecast.margin_images, forecast.batch_size
-        images = pool.draw(forecast.images, seed=request.seed)
-        if earlier.files:
-            _say("continuing with the results of an interrupted run")
-        lenses = run.measure(images, margin_images, batch_size, progress=True)
-        source = request.calibration_images(pool, len(images))
+        check_fit(model, source, request.model)
+    with blame(request.model):
+        few = sample(model, images, BATCH_SIZE)
+        times = time_lenses(model, few, settings, request.lenses)
+        spent = time.monotonic() - started
+        count, margin_images = _plan(request, times, len(images), spent)
+        images = pool.draw(count, seed=request.seed)
+        lenses = measure(model, images, request, settings, margin_images, progress=True)
+        source = request.calibration_images(pool, count)
         calibrated_on = None
         if lenses.agreements and source is not None:
-            logits = run.logits(source.images, batch_size)
+            logits = compute_logits(model, source, len(source))
             if request.calibrate is not None or bool((logits != logits[:, :1]).any()):
                 calibrated_on = logits, source.labels
-    positions = images.positions.tolist()
-    on_cuda = "cuda" in run.device
+    positions, device = images.positions.tolist(), request.torch_device
     page = Report(
         lenses,
         images=images.images,
@@ -85,8 +74,8 @@ def make(request: Request) -> float:
         model=request.model,
         data=images.name,
         date=datetime.now(UTC).date().isoformat(),
-        device=torch.cuda.get_device_name(run.device) if on_cuda else run.device,
-        seconds=time.monotonic() - started + earlier.seconds,
+        device=torch.cuda.get_device_name(device) if "cuda" in device else device,
+        seconds=time.monotonic() - started,
         calibrated_on=calibrated_on,
         calibration_data=source.name if source else None,
     )
@@ -95,7 +84,6 @@ def make(request: Request) -> float:
         content = {**page.numbers, "per_image": image_scores(lenses, positions)}
         files[request.numbers] = json.dumps(content, allow_nan=False) + "\n"
     write_files(files)
-    shutil.rmtree(run.folder, ignore_errors=True)
     return page.seconds or 0.0
 
 
@@ -103,72 +91,39 @@ def _say(text: str) -> None:
     print(f"robustbook: {text}", file=sys.stderr)
 
 
-class Run:
-    """A model with its settings, and a folder that keeps the results of each batch.
+def load_fitting(request: Request, images: Images) -> nn.Module:
+    """Load the model, and refuse one that does not fit the images."""
+    model = load_model(request.model, device=request.torch_device).eval()
+    check_fit(model, images, request.model)
+    return model
 
-    The same model, images and options have the same folder. Models are compared by
-    their name, code and parameters, and by their logits on some of the images.
-    """
 
-    def __init__(self, request: Request, images: Images, settings: Settings) -> None:
-        self.request, self.settings = request, settings
-        self.images, self.device = images, request.torch_device
-        self.model = load_model(request.model, device=self.device).eval()
-        check_fit(self.model, images, request.model)
+def measure(
+    model: nn.Module,
+    images: Images,
+    request: Request,
+    settings: Settings,
+    margin_images: int,
+    *,
+    progress: bool = False,
+) -> ThreeLenses:
+    """Measure the lenses that were asked for."""
+    return three_lenses(
+        model,
+        images.images,
+        images.labels,
+        **vars(settings),
+        skip=request.skip,
+        margin_images=margin_images,
+        batch_size=BATCH_SIZE,
+        progress=progress,
+    )
 
-    @cached_property
-    def folder(self) -> Path:
-        """The folder of the results so far; those of old runs are removed."""
-        tensors = self.images.images, self.logits(self.images.images[:16], 16)
-        request = replace(self.request, out=None, numbers=None, device=self.device)
-        sums = [model_sum(self.model), *map(tensor_sum, tensors)]
-        parts = [asdict(request), vars(self.settings), versions(), sums]
-        key = json.dumps(parts, sort_keys=True)
-        reports = cache_directory() / "reports"
-        for path in reports.glob("*"):
-            if time.time() - path.stat().st_mtime > _KEPT:
-                shutil.rmtree(path, ignore_errors=True)
-        return reports / hashlib.sha256(key.encode()).hexdigest()[:32]
 
-    def kept(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Read arrays from the folder, or compute and keep them."""
-        key = {"name": name}
-        return cached_arrays(key, compute, code=__name__, directory=self.folder)
-
-    def measure(
-        self,
-        images: Images,
-        margin_images: int,
-        batch_size: int,
-        *,
-        progress: bool = False,
-    ) -> ThreeLenses:
-        """Measure the lenses that were asked for, with what is known already."""
-
-        def store(name: str, rows: Tensor, compute: Callable[[], Tensors]) -> Tensors:
-            arrays = self.kept(
-                f"{name} {tensor_sum(rows)}",
-                lambda: {key: tensor.numpy() for key, tensor in compute().items()},
-            )
-            return {key: torch.from_numpy(np.asarray(a)) for key, a in arrays.items()}
-
-        return measure_lenses(
-            self.model,
-            images.images,
-            images.labels,
-            self.settings,
-            skip=tuple(self.request.skip),
-            margin_images=margin_images,
-            batch_size=batch_size,
-            store=store,
-            progress=progress,
-        )
-
-    def logits(self, pixels: Tensor, batch_size: int) -> Tensor:
-        """Return the model's logits, batch by batch."""
-        device = torch.device(self.device)
-        pixels = pixels.to(model_dtype(self.model) or torch.float32)
-        return compute_logits(self.model, pixels, batch_size, device)
+def compute_logits(model: nn.Module, images: Images, count: int) -> Tensor:
+    """Return the logits of the first images on the CPU."""
+    pixels = sample(model, images, count)
+    return compute_in_batches(model, pixels, BATCH_SIZE, pixels.device)
 
 
 def check_fit(model: nn.Module, images: Images, name: str) -> None:
@@ -206,51 +161,35 @@ def sample(model: nn.Module, images: Images, count: int) -> Tensor:
     return images.images[:count].to(device=parameter.device, dtype=dtype)
 
 
-def _forecast(run: Run, started: float) -> Forecast:
-    """Run the pilot, print the forecast, and choose how many images to measure.
-
-    The times are kept with the results: the batches of a run that continues have to be
-    the same.
-    """
-    request, count = run.request, len(run.images)
-
-    def timed() -> dict[str, Any]:
-        few = sample(run.model, run.images, 256)
-        times = time_lenses(run.model, few, run.settings, request.lenses)
-        times["spent"] = time.monotonic() - started
-        return {name: np.array(seconds) for name, seconds in times.items()}
-
-    arrays = run.kept(f"times on {run.device}", timed)
-    times = {name: float(seconds) for name, seconds in arrays.items()}
-    spent = times.pop("spent")
-    forecast = Forecast(times, count, min(request.margin_images, count))
+def _plan(
+    request: Request, times: dict[str, float], available: int, spent: float
+) -> tuple[int, int]:
+    """Choose how many images and input margins to measure; print the forecast."""
+    # A tenth is left for the rest: drawing, the search for agreement, the page.
+    limit = 54 * request.minutes - spent if request.minutes is not None else math.inf
+    draw = largest_draw(times, available, request.margin_images, limit)
+    if draw is None:
+        fewest = lens_seconds(times, FEWEST, min(request.margin_images, FEWEST // 2))
+        raise ValueError(
+            f"--minutes: expected more than {request.minutes:g}: {FEWEST} images, the "
+            f"fewest, take about {in_words(spent + sum(fewest.values()))}; leave out a "
+            "lens with --skip"
+        )
+    count, margin_images = draw
+    seconds = lens_seconds(times, count, margin_images)
+    total, advice = sum(seconds.values()), ""
     if request.minutes is not None:
-        # A tenth is left for the rest: drawing, the search for agreement, the page.
-        fitting = forecast.fitting(54 * request.minutes - spent, fewest=FEWEST)
-        if fitting is None:
-            least = in_words(spent + sum(forecast.seconds(FEWEST).values()))
-            raise ValueError(
-                f"--minutes: expected more than {request.minutes:g}: {FEWEST} images, "
-                f"the fewest, take about {least}; leave out a lens with --skip"
-            )
-        count = fitting
-        margins = f", {forecast.margins(count)} input margins" * ("margins" in times)
+        margins = f", {margin_images} input margins" * ("margins" in times)
         # Half the 95 % interval of a share of one half, in percentage points.
-        half = 98 / float(np.sqrt(count))
         _say(
             f"--minutes {request.minutes:g}: {count} images fit{margins}; shares are "
-            f"known to ± {half:.0f} percentage points or better"
+            f"known to ± {98 / math.sqrt(count):.0f} percentage points or better"
         )
-    seconds = forecast.seconds(count)
-    parts = ", ".join(f"{lens} {in_words(one)}" for lens, one in seconds.items())
-    total, advice = sum(seconds.values()), ""
-    if total > 600 and request.minutes is None:
+    elif total > 600:
         advice = "; --minutes 10 takes fewer images, --skip leaves out a lens"
-    _say(
-        f"about {in_words(total)} for {count} images ({parts}){advice}; after an "
-        "interruption, the same command continues"
-    )
-    return replace(forecast, images=count, margin_images=forecast.margins(count))
+    parts = ", ".join(f"{lens} {in_words(cost)}" for lens, cost in seconds.items())
+    _say(f"about {in_words(total)} for {count} images ({parts}){advice}")
+    return draw
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,8 +43,7 @@ _NUMBERS: Final = re.compile(
     r'<script type="application/json" id="numbers">(.*?)</script>', re.DOTALL
 )
 
-_NAMES: Final = ("model", "data", "date", "device")
-_TEXTS: Final = (*_NAMES, "calibration_data")
+_TEXTS: Final = ("model", "data", "date", "device")
 
 #: Script that fits the frame in a notebook to its page, in the theme of the site.
 _FIT: Final = (
@@ -84,8 +82,8 @@ class Report:
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or the images or positions are not as many
-        as were measured.
+        If images are not as described, or images or positions are not as many as were
+        measured.
     """
 
     lenses: ThreeLenses
@@ -102,28 +100,15 @@ class Report:
     calibration_data: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.lenses, ThreeLenses):
-            raise TypeError(
-                "lenses: expected what three_lenses returns, got "
-                f"{type(self.lenses).__name__}"
-            )
-        count = len(self.lenses)
-        for name, values in (("images", self.images), ("positions", self.positions)):
+        for name in ("images", "positions"):
+            values, count = getattr(self, name), len(self.lenses)
             if values is not None and len(values) != count:
                 raise ValueError(
                     f"{name}: expected the {count} that were measured, got "
                     f"{len(values)}"
                 )
-        checked: dict[str, Any] = {}
         if self.images is not None:
-            checked["images"] = check_images(self.images)
-        for name in _TEXTS:
-            if getattr(self, name) is not None:
-                # File names may have bytes that UTF-8 cannot hold.
-                text = str(getattr(self, name)).encode("utf-8", "replace")
-                checked[name] = text.decode("utf-8")
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, "images", check_images(self.images))
 
     @cached_property
     def accuracies(self) -> dict[str, PairedAccuracy]:
@@ -139,9 +124,10 @@ class Report:
     @cached_property
     def numbers(self) -> dict[str, Any]:
         """The numbers of the page, as JSON can hold them."""
-        header = {name: getattr(self, name) for name in _NAMES}
-        header["seconds"] = None if self.seconds is None else round(self.seconds, 1)
-        numbers = {**header, "versions": versions(), **self.lenses.as_dict()}
+        texts = {name: getattr(self, name) for name in _TEXTS}
+        numbers = {name: text and str(text) for name, text in texts.items()}
+        numbers["seconds"] = None if self.seconds is None else round(self.seconds, 1)
+        numbers |= {"versions": versions(), **self.lenses.as_dict()}
         if self.accuracies:
             numbers["accuracy_estimates"] = words.estimates(
                 self.lenses, self.accuracies
@@ -199,7 +185,7 @@ class Report:
             "Settings": "; ".join(options),
             "Calibrated": words.calibration(self.accuracies, self.calibration_data),
             "Left out": ", ".join(words.left_out(lenses)),
-            "Made": ", ".join(filter(None, [self.date, device, duration])),
+            "Made": ", ".join(map(str, filter(None, [self.date, device, duration]))),
             "With": with_versions(),
         }
         return [(name, value) for name, value in facts.items() if value]
@@ -245,21 +231,17 @@ def read_report(source: Path | str) -> dict[str, Any]:
     OSError, ValueError
         If there is no such file, or it is not a page of :class:`Report`.
     """
-    if isinstance(source, str) and source.lstrip("\ufeff \n").startswith("<"):
-        where, text = "source", source
-    else:
-        where, text = str(source), Path(source).read_bytes().decode("utf-8", "replace")
+    text = str(source)
+    if not text.lstrip("\ufeff \n").startswith("<"):
+        text = Path(source).read_text("utf-8", "replace")
     script = _NUMBERS.search(text)
-    try:
-        numbers = json.loads(script[1] if script else "")
-    except ValueError:
-        numbers = None
-    if not isinstance(numbers, dict) or numbers.get("format") != FORMAT:
+    numbers = json.loads(script[1]) if script else {}
+    if numbers.get("format") != FORMAT:
         raise ValueError(
-            f"{where}: expected a page of robustbook report, with its numbers in the "
-            f"format {FORMAT!r}; found none"
+            f"{source!s:.200}: expected a page of robustbook report, with its "
+            f"numbers in the format {FORMAT!r}; found none"
         )
-    return numbers
+    return dict(numbers)
 
 
 def write_files(texts: Mapping[Path, str]) -> None:
@@ -279,10 +261,8 @@ def write_files(texts: Mapping[Path, str]) -> None:
 def template(name: str) -> jinja2.Template:
     with extra("report"):
         import jinja2
-    folder = resources.files(__package__)
-    loader = jinja2.FunctionLoader(lambda file: (folder / file).read_text("utf-8"))
     environment = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.PackageLoader("robustbook.report", ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

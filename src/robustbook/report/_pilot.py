@@ -10,21 +10,18 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from robustbook import _defaults as defaults
-from robustbook.lenses import Settings, measure_lenses
+from robustbook.lenses import FEWEST, Settings, three_lenses
 
+#: Images of a batch.
+BATCH_SIZE: Final = 64
 #: A pass is timed on twice as many images until it takes this many seconds.
 _ENOUGH: Final = 0.3
-#: A batch takes at most this many seconds: an interruption loses no more.
-_BATCH_SECONDS: Final = 30.0
-_LARGEST_BATCH: Final = 256
 
 
 def time_lenses(
@@ -42,15 +39,16 @@ def time_lenses(
         with torch.no_grad():
             model(images[:count].clone()).sum().item()  # .item() waits for the device
 
-    classes, pixels = gradient(1), images[:2].float().cpu()
+    classes, pixels = gradient(1), images[:FEWEST].float().cpu()
     stand_in = nn.Sequential(nn.Flatten(), nn.Linear(pixels[0].numel(), classes)).eval()
     forward, backward = (time_pass(p, len(images)) for p in (evaluation, gradient))
     times = {}
-    measure = partial(measure_lenses, margin_images=2, batch_size=2)
     for lens in lenses:
-        skip = tuple({*defaults.LENSES} - {lens})
+        options = vars(settings) | {"skip": {*defaults.LENSES} - {lens}}
         with warnings.catch_warnings(action="ignore"):
-            measured = measure(stand_in, pixels, None, settings, skip=skip)
+            measured = three_lenses(
+                stand_in, pixels, margin_images=2, progress=False, **options
+            )
         costs = measured.passes.values()
         gradients = sum(cost.backward for cost in costs)
         evaluations = sum(cost.forward for cost in costs) - gradients
@@ -65,45 +63,32 @@ def time_pass(run: Callable[[int], object], available: int) -> float:
         start = time.perf_counter()
         run(count)
         seconds = time.perf_counter() - start
-        if seconds > _ENOUGH or 2 * count > min(available, _LARGEST_BATCH):
+        if seconds > _ENOUGH or 2 * count > min(available, BATCH_SIZE):
             return seconds / count
         count *= 2
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """How long a report takes, on at most so many images.
+def lens_seconds(
+    times: dict[str, float], images: int, margin_images: int
+) -> dict[str, float]:
+    """Return the seconds of each lens on a number of images and of input margins."""
+    counts = dict.fromkeys(times, images) | {"margins": margin_images}
+    return {lens: seconds * counts[lens] for lens, seconds in times.items()}
 
-    `times` are the seconds of each lens for one image; margins are measured on at most
-    `margin_images` of the images.
+
+def largest_draw(
+    times: dict[str, float], available: int, margin_images: int, seconds: float
+) -> tuple[int, int] | None:
+    """Return how many images and input margins fit into the time; None if too few.
+
+    Where not all images fit, half of them have their input margins measured at most.
     """
-
-    times: dict[str, float]
-    images: int
-    margin_images: int
-
-    def seconds(self, images: int) -> dict[str, float]:
-        """Return the seconds of each lens on a number of images."""
-        counts = dict.fromkeys(self.times, images) | {"margins": self.margins(images)}
-        return {lens: one * counts[lens] for lens, one in self.times.items()}
-
-    def margins(self, images: int) -> int:
-        """Return how many of the images have margins measured: half of some, or all."""
-        half = images if images == self.images else max(2, images // 2)
-        return min(self.margin_images, half)
-
-    @property
-    def batch_size(self) -> int:
-        """The images of a batch, a power of two."""
-        fitting = int(_BATCH_SECONDS / max(*self.times.values(), 1e-9))
-        return min(_LARGEST_BATCH, 1 << max(0, fitting.bit_length() - 1))
-
-    def fitting(self, seconds: float, *, fewest: int) -> int | None:
-        """Return how many images can be measured in the time; None if too few."""
-        sizes = range(self.images, fewest - 1, -1)
-        return next(
-            (n for n in sizes if sum(self.seconds(n).values()) <= seconds), None
-        )
+    for count in range(available, FEWEST - 1, -1):
+        most = count if count == available else count // 2
+        margins = min(margin_images, most)
+        if sum(lens_seconds(times, count, margins).values()) <= seconds:
+            return count, margins
+    return None
 
 
 def in_words(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,7 +13,8 @@ from typing import Final
 import torch
 
 from robustbook import _defaults as defaults
-from robustbook._checks.arguments import check_positive
+from robustbook._checks.arguments import check_bound, check_positive
+from robustbook._checks.extras import extra
 from robustbook._store.files import check_writable
 from robustbook.lenses import FEWEST, Settings
 from robustbook.models import checkpoint_entry, resolve_device
@@ -53,22 +53,19 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "skip", defaults.parse_skip(self.skip, name="--skip"))
-        _check_packages(self.lenses)
+        with extra("report"):  # before anything is measured
+            import jinja2  # noqa: F401
+            import matplotlib as mpl  # noqa: F401
         for option, value in (("--sigma", self.sigma), ("--minutes", self.minutes)):
             if value is not None:
                 check_positive(option, value)
         self.settings(use_training=False)
-        used = [Path(self.data).resolve()]
-        for option, path in (("--out", self.out), ("--json", self.numbers)):
-            if path is None:
-                continue
+        targets = [path for path in (self.out, self.numbers) if path is not None]
+        for path in targets:
             check_target(path)
-            if path.resolve() in used:
-                other = ("--data", "--out")[used.index(path.resolve())]
-                raise ValueError(
-                    f"{option}: {path}: expected another file than {other}"
-                )
-            used.append(path.resolve())
+        files = [path.resolve() for path in (Path(self.data), *targets)]
+        if len({*files}) < len(files):
+            raise ValueError("--data, --out, --json: expected different files")
         resolve_device(self.device)
 
     @property
@@ -91,9 +88,10 @@ class Request:
         if use_training:
             with suppress(ValueError):  # not one of our networks
                 recipe = checkpoint_entry(self.model)["recipe"]
-        eps = parse_eps(self.eps) if self.eps is not None else None
         return Settings(
-            eps=eps or recipe.get("adversarial_eps") or defaults.EPS,
+            eps=(self.eps and parse_eps(self.eps))
+            or recipe.get("adversarial_eps")
+            or defaults.EPS,
             sigma=self.sigma or recipe.get("noise_std") or defaults.SIGMA,
             attack_steps=self.attack_steps,
             noise_samples=self.noise_samples,
@@ -138,38 +136,22 @@ class Request:
         return source.draw(most, seed=self.seed)
 
 
-def _check_packages(lenses: list[str]) -> None:
-    needed = ["jinja2", "matplotlib"]
-    needed += ["foolbox"] * (lenses != ["average-case"])
-    needed += ["pyautoattack"] * ("margins" in lenses)
-    missing = [package for package in needed if not importlib.util.find_spec(package)]
-    if missing:
-        raise ImportError(
-            f"report: not installed: {', '.join(missing)}; pip install "
-            '"robustbook[report]"'
-        )
-
-
 def parse_eps(text: str) -> float:
     """Return ε from a number or a fraction, "0.03" or "8/255"."""
     try:
-        number = float(Fraction(text.strip()))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        number = -1.0
-    if not 0 < number <= 1:
-        hint = f"; pass {number:g}/255?" if 1 < number <= 255 else ""
+        number = float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
         raise ValueError(
-            "--eps: expected a number in (0, 1], such as 0.03 or 8/255; got "
-            f"{text!r}{hint}"
-        )
-    return number
+            f"--eps: expected a number such as 0.03 or 8/255, got {text!r}"
+        ) from None
+    return check_bound("--eps", number)
 
 
 def check_target(path: Path) -> None:
     """Refuse a file that cannot be written, before anything is measured."""
+    folder = path.resolve().parent
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: expected a plain file, got a folder, device or pipe")
-    folder = path.resolve().parent if path.is_symlink() else path.parent
     if not folder.is_dir():
-        raise ValueError(f"{path}: no such folder: {folder}; make it first")
+        raise ValueError(f"{path}: no such folder: {path.parent}; make it first")
     check_writable(folder, what=str(path), remedy="name another")
