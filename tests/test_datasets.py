@@ -309,7 +309,7 @@ def test_data_card_lists_every_file():
     for name in (name for names in listed for name in names()):
         spec = datasets.dataset_spec(name)
         assert f"| `{name}` |" in card
-        assert spec.licence
+        assert spec.license
         assert spec.source
         assert all(len(sha256) == 64 for sha256 in spec.files.values())
         for file, sha256 in spec.files.items():

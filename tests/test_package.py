@@ -140,7 +140,7 @@ def test_the_wheel_carries_the_package_and_what_its_interface_reads(wheel):
     assert sum(one.file_size for one in zipfile.ZipFile(wheel).infolist()) < 5e6
 
 
-def test_the_data_package_carries_all_data_and_its_licence(data_wheel):
+def test_the_data_package_carries_all_data_and_its_license(data_wheel):
     names = committed(*(f"data/{part}" for part in DATA))
     assert carried(data_wheel) == {
         "robustbook_data/LICENSE",

@@ -122,7 +122,7 @@ def test_data_card_lists_every_checkpoint():
         assert row in card
         source = entry.source
         tree = f"https://github.com/{source.repository}/tree/{source.commit}"
-        assert f"| [{source.repository}]({tree}) | {source.licence} |" in card
+        assert f"| [{source.repository}]({tree}) | {source.license} |" in card
 
 
 # ----------------------------------------------------------------------- loading

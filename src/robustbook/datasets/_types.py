@@ -105,7 +105,7 @@ class DatasetSpec:
     ----------
     name, split_sizes : str, dict of str to int
         Name for the loader, and the splits with their numbers of samples.
-    licence, source : str
+    license, source : str
         For the data card.
     files : dict of str to str
         The sha256 of each downloadable file.
@@ -122,7 +122,7 @@ class DatasetSpec:
 
     name: str
     split_sizes: dict[str, int]
-    licence: str
+    license: str
     source: str
     read: Callable[..., Any]
     files: dict[str, str] = field(default_factory=dict)

@@ -28,14 +28,14 @@ class Source:
     ----------
     repository, commit, folder : str
         "owner/name" on GitHub, and the folder (with a slash at its end) at a commit.
-    licence : str
+    license : str
         Its SPDX identifier.
     """
 
     repository: str
     commit: str
     folder: str
-    licence: str
+    license: str
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def public_model(name: str) -> PublicModel:
     Examples
     --------
     >>> entry = public_model("cifar10-resnet20")
-    >>> entry.accuracy, entry.source.licence
+    >>> entry.accuracy, entry.source.license
     (0.915, 'BSD-2-Clause')
     """
     return _REGISTRY[check_choice("name", name, _REGISTRY)]
