@@ -47,6 +47,8 @@ def test_comparison_is_paired():
     assert result.difference == pytest.approx(result.a.pa - result.b.pa)
     assert result.interval[0] < result.difference < result.interval[1]
     assert result.interval[0] > 0
+    gaps = result.a.per_sample - result.b.per_sample
+    assert result.standard_error == pytest.approx(sem(gaps))
     unpaired = math.hypot(result.a.standard_error, result.b.standard_error)
     assert result.standard_error < unpaired
     wider = compare_agreement(clean, mild, clean, strong, level=0.99)
