@@ -63,6 +63,7 @@ def test_extreme_numbers_leave_no_nan_or_are_refused(pair):
     clean = torch.tensor([[1000.0, 0.0], [0.0, 1000.0]])
     trace = adam_agreement(clean, clean.flip(0), epochs=20)
     assert bool(torch.isfinite(trace.beta).all())
+    assert float(adam_agreement(pair[0], -pair[0], epochs=30).beta.min()) == 0
     with pytest.raises(ValueError, match=r"logits: expected at most 1e\+30"):
         adam_agreement(pair[0].double() * 1e39, pair[1].double())
     with pytest.raises(ValueError, match=r"beta0: expected at most 1e\+30"):

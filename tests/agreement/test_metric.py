@@ -140,6 +140,9 @@ def test_labeled_source_data_add_the_estimated_accuracy():
     ends = values["paired_accuracy_low"], values["paired_accuracy_high"]
     assert (values["paired_accuracy"], ends) == (expected.value, expected.interval)
     assert values["pa"] == WHOLE.pa
+    three = PosteriorAgreement(calibrated_on=SOURCE, num_views=3)
+    three.update(CLEAN, SHIFTED, CLEAN)
+    assert float(three.compute()["paired_accuracy"]) == expected.value
     calibration = calibrate_beta(*SOURCE)
     one = PosteriorAgreement(calibrated_on=calibration, value="paired_accuracy")
     one.update(CLEAN, SHIFTED)

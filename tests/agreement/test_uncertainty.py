@@ -47,6 +47,8 @@ def test_comparison_is_paired():
     assert result.value == pytest.approx(result.first.pa - result.second.pa)
     assert result.interval[0] < result.value < result.interval[1]
     assert result.interval[0] > 0
+    gaps = result.first.per_sample - result.second.per_sample
+    assert result.standard_error == pytest.approx(sem(gaps))
     unpaired = math.hypot(result.first.standard_error, result.second.standard_error)
     assert result.standard_error < unpaired
     wider = compare_agreement(clean, mild, clean, strong, level=0.99)

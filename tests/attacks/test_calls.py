@@ -10,7 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from robustbook.attacks import apgd, fab, fgsm, fmn, pgd
+from robustbook.attacks import (
+    apgd,
+    fab,
+    fgsm,
+    fmn,
+    pgd,
+)
 
 EPS = 0.1
 ATTACKS = {

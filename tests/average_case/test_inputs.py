@@ -171,6 +171,8 @@ def test_levels_and_numpy():
     narrow, wide = result.interval(0.5), result.interval(0.99)
     assert bool((wide[0] <= narrow[0]).all())
     assert bool((narrow[1] <= wide[1] + 1e-12).all())
+    _, high = control_variate(identity, X, 1e-3, samples=64).interval(0.99)
+    assert float(high.max()) == 1
     result = taylor(identity, X.numpy(), np.array([0.1, 0.2]))
     assert result.probability.shape == (2, 4)
     assert len(result) == 4

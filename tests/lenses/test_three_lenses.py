@@ -393,5 +393,7 @@ def test_misclassified_images_never_count_as_robust(net, twelve):
     lenses = three_lenses(net, twelve, half, **SMALL | {"eps": 1e-6})
     assert lenses.robust_accuracy.value == pytest.approx(0.5)
     wrong = three_lenses(net, twelve, (predicted + 1) % 4, **SMALL).robust_accuracy
+    alone = three_lenses(net, twelve, (predicted + 1) % 4, skip="agreement", **SMALL)
+    assert alone.robust_accuracy.value == 0
     # All twelve are known to be wrong: Wilson's interval of none of twelve.
     assert (wrong.value, *wrong.interval) == pytest.approx((0, 0, 0.2425), abs=1e-3)

@@ -27,6 +27,13 @@ def test_counts_by_brute_force(pairs):
     np.testing.assert_array_equal(concordance(x, y), expected.sum(axis=1))
 
 
+def test_standard_error_of_five_by_hand():
+    """Pairs (1, 2), (3, 4) and (3, 5) are out of order: sums of signs over four."""
+    signs = np.array([2, 2, 0, 2, 2]) / 4
+    error = margin_consistency([1.0, 2, 3, 4, 5], [2.0, 1, 5, 3, 4]).standard_error
+    assert error == pytest.approx(2 * signs.std(ddof=1) / 5**0.5)
+
+
 @settings(deadline=None)
 @given(small)
 def test_tau_and_rho_are_scipys(pairs):

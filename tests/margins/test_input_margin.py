@@ -120,6 +120,14 @@ def test_vanishing_gradients_do_not_stop_it():
     result = input_margin(saturated, images)
     np.testing.assert_allclose(result.margins, [0.1, 0.2, 0.3], rtol=0.01)
 
+    def halves(images):
+        upper, lower = images.flatten(1).chunk(2, dim=1)
+        return saturated(0.5 + upper - lower)
+
+    # Of black, gray, white and the negative, only the last is of another class.
+    image = torch.tensor([0.8, 0.8, 0.2, 0.2]).reshape(1, 1, 2, 2)
+    assert float(input_margin(halves, image).margins[0]) == pytest.approx(0.3, rel=0.01)
+
 
 def test_random_models_are_seeded_and_left_alone(digits):
     model, images, _ = digits

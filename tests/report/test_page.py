@@ -138,6 +138,10 @@ def test_the_table_shows_the_numbers(report, seen):
         assert "{:.3f}–{:.3f}".format(*found.interval()) in text
         assert f"{100 * found.mismatch:.1f}\xa0%" in text
     assert f"{100 * seen.robust_share.value:.1f}\xa0%" in text
+    images = dict.fromkeys(seen.passes, 40) | {"input margin": 12}
+    total = sum(images[name] * cost.forward for name, cost in seen.passes.items())
+    assert f"{round(total):,} forward".replace(",", "\N{NARROW NO-BREAK SPACE}") in text
+    assert words.mean_interval(0.5, 1.0) == (0, 1)
     passes = seen.passes["input margin"]
     ending = f"<td>{passes.forward:.0f} + {passes.backward:.0f}</td></tr>"
     rows = [row for row in report.html.splitlines() if row.endswith(ending)]
