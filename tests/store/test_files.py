@@ -23,7 +23,7 @@ from robustbook.studies import read_results
 
 
 def test_a_file_appears_complete_with_its_folders(tmp_path):
-    path = tmp_path / "new" / "file.txt"
+    path = tmp_path / "new" / "deeper" / "file.txt"
     with atomic_write(path, "w") as file:
         file.write("β\n")
         assert not path.exists()
