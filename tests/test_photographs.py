@@ -111,6 +111,9 @@ def test_usps_reads_the_files_of_libsvm(expect):
     assert data.labels.tolist() == [6, 9]
     ramp = np.linspace(0, 1, 256)
     np.testing.assert_allclose(data.images[1].flatten(), ramp, atol=1e-6)
+    expect("usps", split_sizes={"train": 3})
+    with pytest.raises(DataUnavailableError, match=r"expected images of shape \(3, "):
+        load_dataset("usps", "train")
 
 
 @needs_folder("usps")

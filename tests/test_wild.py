@@ -137,6 +137,8 @@ def test_samples_are_drawn_without_repetition(root):
     assert some.files == data.sample(6, seed=1).files
     assert some.files != data.sample(6, seed=2).files
     assert len(data.sample(1000)) == len(data)
+    with pytest.raises(ValueError, match="count: expected"):
+        data.sample(0)
 
 
 HEAD = "img_filename,y,place,split\n"

@@ -15,14 +15,15 @@ from robustbook._store.files import (
     DataUnavailableError,
     atomic_write,
     check_writable,
-    note_read,
     read_json,
     write_text,
 )
+from robustbook.models import checkpoint_entry
+from robustbook.studies import read_results
 
 
 def test_a_file_appears_complete_with_its_folders(tmp_path):
-    path = tmp_path / "new" / "file.txt"
+    path = tmp_path / "new" / "deeper" / "file.txt"
     with atomic_write(path, "w") as file:
         file.write("β\n")
         assert not path.exists()
@@ -114,6 +115,12 @@ def test_reads_are_recorded_for_the_stamp(tmp_path, monkeypatch):
     with pytest.raises(DataUnavailableError):
         read_json(tmp_path / "missing.json", remedy="")
     read_json(path, remedy="", note=False)
-    note_read(path, "models", "a")
-    noted = [json.loads(line) for line in listing.read_text().splitlines()]
-    assert noted == [[str(path.resolve())], [str(path.resolve()), "models", "a"]]
+    read_results("agreement_speed")
+    checkpoint_entry("digits-cnn")
+    direct, *others = (json.loads(line) for line in listing.read_text().splitlines())
+    assert direct == [str(path.resolve())]
+    assert {(Path(file).name, *keys) for file, *keys in others} == {
+        ("agreement_speed.json", "rows"),
+        ("agreement_speed.json", "provenance"),
+        ("registry.json", "checkpoints", "digits-cnn-s0"),
+    }

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from scipy.stats import f_oneway
 from sklearn.metrics import roc_auc_score
 
 from robustbook.average_case import linear_exact
@@ -89,6 +90,12 @@ def test_class_test_is_calibrated_and_sees_a_difference():
     # Classes that are more alike than chance makes them do not differ.
     alike = np.tile(np.arange(40.0), 5)
     assert _statistics.class_differences(alike, classes, generator) > 0.99
+    # As the F test says of classes of unlike sizes; one image is no class.
+    unlike = np.append(np.repeat([0, 1, 2], [10, 30, 80]), 3)
+    drawn = np.append(generator.normal(size=120), 100.0)
+    expected = f_oneway(*(drawn[unlike == k] for k in range(3))).pvalue
+    found = _statistics.class_differences(drawn, unlike, generator)
+    assert found == pytest.approx(expected, abs=0.03)
 
 
 def test_noisy_predictions_have_the_right_shares():
