@@ -1,6 +1,7 @@
 """Tests of all attacks: labels, seeds, batches, side effects, bad input."""
 
 import copy
+import math
 import random
 import sys
 from functools import partial
@@ -8,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from scipy.stats import kstest
 from torch import nn
 
 from robustbook.attacks import (
@@ -257,3 +259,21 @@ def test_cuda(digits, name):
     assert result.adversarial.device == images.device
     on_cpu = ATTACKS[name](source, images, labels)
     assert abs(result.robust_accuracy() - on_cpu.robust_accuracy()) < 0.05
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient of zero")
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_random_starts_are_uniform_in_the_ball(norm):
+    """Where the gradient is zero, PGD stays where it started."""
+    images = torch.full((3000, 1, 1, 3), 0.5)
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+    nn.init.zeros_(flat[1].weight)
+    labels = flat.eval()(images).argmax(1)
+    moved = pgd(
+        flat, images, labels, norm=norm, eps=0.3, steps=1, progress=False
+    ).adversarial
+    change = (moved - images).flatten(1) / 0.3
+    order = 2 if norm == "l2" else math.inf
+    sizes = torch.linalg.vector_norm(change, order, dim=1)
+    assert kstest(sizes**3, "uniform").pvalue > 0.01
+    assert change.mean(0).abs().max() < 0.05
