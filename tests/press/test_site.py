@@ -133,10 +133,12 @@ def test_a_build_with_a_warning_is_no_site(book):
     "file",
     [
         *("_config.yml", "_toc.yml", "constraints.txt", "book/_static/deep/a.css"),
-        "src/robustbook/__init__.py",
+        *("src/robustbook/__init__.py", "src/press/ext/layout.html"),
     ],
 )
-def test_every_page_is_new_where_one_of_these_changed(tmp_path, file):
+def test_every_page_is_new_where_one_of_these_changed(tmp_path, file, monkeypatch):
+    ext = tmp_path / "src" / "press" / "ext"
+    monkeypatch.setattr("press.ext.build.__file__", str(ext / "build.py"))
     before = makers_of(tmp_path)
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("changed\n")

@@ -60,6 +60,7 @@ def test_write_whole_or_not_at_all(make_book, monkeypatch):
     chapter: Chapter = make_book()
     assert chapter.pair.stat().st_mode & 0o777 == 0o644, "everyone can read it"
     before = chapter.pair.read_bytes()
+    assert not write_whole(chapter.pair, before), "its time stays"
 
     def fail(*args):
         raise OSError("disk full")

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_1samp
 
 from robustbook.studies.selecting import mean_interval, select_epochs
 
@@ -67,6 +68,9 @@ def test_an_interval_of_few_values_with_a_common_error_holds_the_truth():
         held.append(low < 0 < high)
     each = np.reshape(held, (-1, 3)).mean(0)
     assert (abs(each - 0.95) < 0.035).all()
+    # Without a common error it is Student's.
+    low, high = ttest_1samp(values, 0.0).confidence_interval()
+    assert mean_interval(values)[1:] == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, np.nan], [1.0, np.inf], [[1.0], [2]]])
