@@ -23,14 +23,16 @@ pytestmark = pytest.mark.slow
 # Everything that varies from run to run, and from one user to another, if nothing is
 # done about it; and a picture that can be lighter.
 VARIED = """
-import random, sys, os
+import io, random, re, sys, os
+import matplotlib.pyplot as plt
+plt.Figure().savefig(svg := io.StringIO(), format="svg")
+print(re.findall("<dc:date>.*", svg.getvalue()))
 print([os.environ[f"{name}_NUM_THREADS"] for name in ("MKL", "OMP", "OPENBLAS")])
 print("of_the_user" in globals())
 print({"a", "b", "c"}, random.Random(seed).random())
 for i in range(50):
     print(i, flush=True)
 print(profile, device)
-import matplotlib.pyplot as plt
 _ = plt.plot([i * i % 97 for i in range(300)])
 plt.show()
 """

@@ -25,7 +25,8 @@ def test_what_is_shown_and_what_is_said():
             new_markdown_cell("## Law\n\n> **Theorem 1.**\n>\n> It is so.\n\n*Proof.*"),
             new_code_cell("silent = 1"),
             cell_with_output("✓ **Holds in this run.** It is."),
-            new_markdown_cell("**Figure 1.** It.\n\n- One\n\n- two\n\n## References"),
+            new_markdown_cell("**Figure 1.** It.\n\n- One\n\n- two\n\n## Exercises"),
+            new_markdown_cell("Try.\n\n## References"),
             cell_with_output("not shown"),
         ]
     )

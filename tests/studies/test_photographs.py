@@ -42,6 +42,16 @@ def test_a_head_sees_nothing_of_the_domain_that_is_left_out(domains):
     assert [first[0][c] for c in columns] == [second[0][c] for c in columns]
     assert first[0]["test"] != second[0]["test"]
     assert one[:4] == other[:4]  # the pairs
+    # Nor of the samples that it is validated on.
+    random, changed = np.random.default_rng([3, 1]), dict(domains)
+    for name, (features, labels) in domains.items():
+        validated = random.permutation(len(labels))[: QUICK.validated]
+        if name != "bold":
+            changed[name] = Samples(features.clone(), labels)
+            changed[name].features[validated] = torch.rand(features[validated].shape)
+    row = list(study.left_out(QUICK, changed, changed, "bold", 3))[4]
+    assert row["test"] == first[0]["test"]
+    assert row["accuracy"] != first[0]["accuracy"]
 
 
 def test_pairs_join_two_source_domains_within_the_class(domains):
