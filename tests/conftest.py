@@ -8,7 +8,12 @@ import importlib.util
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# The same examples in every run, however slow the machine; `make fuzz` draws others.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("steady")
 
 # As many workers as cores: torch must not start as many threads in each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
