@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# The same examples in every run, however slow the machine; `make fuzz` draws others.
+# The same examples in every run, however slow the machine.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("steady")
 
