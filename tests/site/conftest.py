@@ -125,7 +125,8 @@ def build():
         check=False,
     )
     lines = (done.stdout + done.stderr).splitlines()
-    notable = [line for line in lines if "WARNING" in line or "ERROR" in line]
+    signs = "WARNING", "ERROR", "Error: "
+    notable = [line for line in lines if any(sign in line for sign in signs)]
     faults = "\n".join(notable or lines[-40:]) if done.returncode else ""
     wrote = [line for line in lines if line.startswith("wrote ")]
     return ROOT / "_build" / "html", faults, wrote

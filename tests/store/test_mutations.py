@@ -180,6 +180,23 @@ def test_a_changed_template_makes_stale_the_users_of_its_package(
         assert stale
 
 
+def test_what_python_compiles_is_never_read(house, programs, monkeypatch):
+    before = sums(house, programs)
+    # A process that imports the module writes it, and gives it another name at once.
+    folder = file_of("robustbook.agreement", house).parent / "__pycache__"
+    folder.mkdir()
+    (folder / "__init__.cpython-311.pyc.139870").write_bytes(b"compiled")
+    read = Path.read_bytes
+
+    def vanished(path):
+        if path.parent == folder:
+            raise FileNotFoundError(path)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", vanished)
+    assert sums(house, programs) == before
+
+
 def test_comments_docstrings_and_line_breaks_make_nothing_stale(house, programs):
     before = sums(house, programs)
     for module in MODULES:

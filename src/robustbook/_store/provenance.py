@@ -67,11 +67,13 @@ class Code:
             parts = path.relative_to(source).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             self._files[name], self._texts[name] = path, path.read_bytes()
-        # Templates and the like count for all modules in their folder.
+        # Templates and the like count for all modules in their folder. What Python
+        # compiles may be there under another name, and gone a moment later.
         self._data: dict[Path, str] = {}
         for path in sorted((Path(source) / "robustbook").rglob("*.*")):
-            kind = path.suffix
-            if path.is_file() and kind not in ("", ".py", ".pyc", ".typed"):
+            if path.suffix in (".py", ".typed") or path.parent.name == "__pycache__":
+                continue
+            if path.is_file():
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()
                 self._data[path.parent] = self._data.get(path.parent, "") + digest
         self._file_sums: dict[str, str] = {}
