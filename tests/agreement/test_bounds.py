@@ -189,7 +189,9 @@ def test_several_evaluations_a_pass_take_fewer_passes_to_the_same_result():
         alone = maximize(Kernel(*pair), 1e-9, told.append)
         assert told == alone.steps
         for batch in passes:
-            trace = maximize(Kernel(*pair), 1e-9, batch=batch)
+            kernel = Kernel(*pair)
+            kernel.batch = batch
+            trace = maximize(kernel, 1e-9)
             assert trace.value == pytest.approx(alone.value, abs=1e-9)
             assert trace.upper_bound - trace.value <= 1e-9
             assert trace.evaluations == len(trace.steps) + 1

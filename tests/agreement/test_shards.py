@@ -209,14 +209,14 @@ def task(rank, size):
         metric.update(clean[:2], shifted[:2], shifted[:2])
     else:
         metric.update(clean[:0], shifted[:0], clean[:0])
-    gather = dist.all_gather_object, dist.all_gather
-    most = []
-    def small(tensors, own, **options):
-        most.append(own.numel())
-        return gather[1](tensors, own, **options)
-    dist.all_gather = small
+    gather, most = dist.all_gather_object, []
+    def counted(answers, own, group):
+        # Numbers of an evaluation are a list.
+        most.append(len(own[1]) if isinstance(own[1], list) else 0)
+        return gather(answers, own, group)
+    dist.all_gather_object = counted
     told["three"] = float(metric.compute()["pa"])
-    dist.all_gather = gather[1]
+    dist.all_gather_object = gather
     told["largest message"] = max(most)
     told["kept"] = [len(metric.logits), metric._is_synced]
     return told
@@ -264,7 +264,7 @@ def test_what_is_wrong_on_one_rank_is_the_same_clear_error_on_all():
     assert errors["accuracy"] == pytest.approx(accuracy, abs=1e-12)
     assert errors["three"] == pytest.approx(three, abs=1e-12)
     # No logits: of three views and their sum three numbers an evaluation.
-    assert errors["largest message"] <= 17
+    assert 12 <= errors["largest message"] <= 16
 
 
 DEATH = """

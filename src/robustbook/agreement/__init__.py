@@ -8,19 +8,17 @@ raise TypeError or ValueError, with a message that names them.
 from typing import TYPE_CHECKING, Any
 
 from robustbook.agreement._calibration import Calibration, calibrate_beta
-from robustbook.agreement._measure import (
-    adam_agreement,
+from robustbook.agreement._differences import (
     compare_agreement,
-    posterior_agreement,
-)
-from robustbook.agreement._other_answers import gaussian_agreement, soft_label_agreement
-from robustbook.agreement._paired_accuracy import (
-    PairedAccuracy,
     compare_paired_accuracy,
-    paired_accuracy,
+    interval_of_difference,
+    pairs_needed,
 )
+from robustbook.agreement._groups import interval_by_groups
+from robustbook.agreement._measure import adam_agreement, posterior_agreement
+from robustbook.agreement._other_answers import gaussian_agreement, soft_label_agreement
+from robustbook.agreement._paired_accuracy import PairedAccuracy, paired_accuracy
 from robustbook.agreement._paired_accuracy import as_calibration as as_calibration
-from robustbook.agreement._planning import interval_by_groups, pairs_needed
 from robustbook.agreement._result import Agreement
 from robustbook.agreement._samples import pair_by_label, pair_nearest, pair_optimal
 from robustbook.agreement._samples import shift_by_ratio as shift_by_ratio
@@ -31,10 +29,7 @@ from robustbook.agreement._temperatures import (
     log_probabilities,
     posterior_overlap,
 )
-from robustbook.agreement._uncertainty import (
-    interval_of_difference,
-    symmetric_channel_capacity,
-)
+from robustbook.agreement._uncertainty import symmetric_channel_capacity
 from robustbook.agreement.solver import CertificateError
 
 if TYPE_CHECKING:

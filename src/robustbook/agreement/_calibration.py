@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -99,7 +99,7 @@ def calibrate_beta(
         )
     if bool((scores == scores[:, :1]).all()):
         raise ValueError(f"{name}: expected logits that differ, got constant rows")
-    moments = partial(_moments, scores, truth)
+    moments = cache(partial(_moments, scores, truth))
     start = 1 / float((scores.amax(1) - scores.amin(1)).double().mean())
     beta = _root(lambda at: float(moments(at)[0].mean()), start)
     at_beta, information, loss = moments(beta)

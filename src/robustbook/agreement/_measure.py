@@ -1,4 +1,4 @@
-"""Posterior agreement: the certified maximum, two models, and the papers' procedure."""
+"""Posterior agreement: the certified maximum, and the papers' procedure."""
 
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -9,20 +9,14 @@ from torch import Tensor
 
 from robustbook._checks.arguments import (
     check_count,
-    check_level,
     check_logit_pair,
     check_non_negative,
-    check_paired,
     check_positive,
-    check_prior,
 )
-from robustbook._intervals import Difference
 from robustbook.agreement._result import Agreement
 from robustbook.agreement._uncertainty import (
     errors_of_agreement,
     hard_agreement,
-    interval_of_difference,
-    standard_error_of_mean,
 )
 from robustbook.agreement.solver import (
     Kernel,
@@ -139,57 +133,6 @@ def posterior_agreement(
     views = as_views(logits, shifted_logits, *more)
     kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
     return _measure(kernel, accepted(), progress=progress and kernel.shards.rank == 0)
-
-
-def compare_agreement(
-    logits_a: Any,
-    shifted_a: Any,
-    logits_b: Any,
-    shifted_b: Any,
-    *,
-    level: float = 0.95,
-    prior: Any = None,
-    tol: float = 1e-9,
-) -> Difference[Agreement]:
-    """Compare the posterior agreement of two models on the same pairs.
-
-    Source: Chapter 7 (envelope theorem); not in the papers.
-
-    Parameters
-    ----------
-    logits_a, shifted_a, logits_b, shifted_b : tensor or array, shape (N, K)
-        Logits of models A and B on the same samples in the same order.
-    level : float, default 0.95
-        Coverage of the confidence interval, strictly between 0 and 1.
-    prior, tol
-        As :func:`posterior_agreement` takes them.
-
-    Returns
-    -------
-    Difference of Agreement
-        ``value`` = PA(A) - PA(B) in nats, with a paired standard error and an
-        ``interval``, in which the samples that are hard for both cancel; and the
-        measurements of A and B, ``first`` and ``second``.
-
-    Examples
-    --------
-    >>> clean = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
-    >>> worse = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
-    >>> compare_agreement(clean, clean, clean, worse).value > 0
-    True
-    """
-    pair_a = check_logit_pair(logits_a, shifted_a, names=("logits_a", "shifted_a"))
-    pair_b = check_logit_pair(logits_b, shifted_b, names=("logits_b", "shifted_b"))
-    check_paired(("logits_a", "logits_b"), pair_a[0], pair_b[0])
-    coverage = check_level(level)
-    weights = check_prior(prior, pair_a[0].shape[1], pair_a[0].device)
-    accepted = check_positive("tol", tol)
-    a, b = (
-        _measure(Kernel(*pair, prior=weights), accepted) for pair in (pair_a, pair_b)
-    )
-    error = standard_error_of_mean(a.per_sample - b.per_sample)
-    low, high = interval_of_difference(a, b, coverage)
-    return Difference(a.pa - b.pa, error, (low, high), coverage, a, b)
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,16 +259,15 @@ def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement
         from tqdm import tqdm
 
         with tqdm(unit=" evaluations", desc="agreement") as bar:
-            trace = maximize(kernel, tol, partial(_show_step, bar), kernel.batch)
+            trace = maximize(kernel, tol, partial(_show_step, bar))
     else:
-        trace = maximize(kernel, tol, batch=kernel.batch)
+        trace = maximize(kernel, tol)
     if kernel.prior is None and kernel.num_views == 2:
         hard = hard_agreement(kernel.mismatch, kernel.num_classes)
     else:
         # There is no closed form, but few samples are different.
         prior = None if kernel.prior is None else kernel.prior.cpu()
-        options = {"by_class": prior is not None}
-        views, counts = one_hot_views(kernel.votes, kernel.num_classes, **options)
+        views, counts = one_hot_views(kernel.votes, kernel.num_classes)
         hard = maximize(Kernel(*views, prior=prior, counts=counts), tol).value
     sizes = kernel.num_classes, kernel.num_views
     error, loss = errors_of_agreement(trace.per_sample, *sizes, kernel.shards)

@@ -11,11 +11,8 @@ from torch import Tensor
 from robustbook._checks.arguments import (
     check_choice,
     check_level,
-    check_logit_pair,
-    check_paired,
 )
 from robustbook._intervals import (
-    Difference,
     Estimate,
     normal_quantile,
     student_quantile,
@@ -32,7 +29,6 @@ from robustbook.agreement._temperatures import (
     read_pair,
     row_slices,
 )
-from robustbook.agreement._uncertainty import zou_interval
 
 _Ends = tuple[float, float]
 #: Contributions that vary little count as if this many right and wrong answers were
@@ -264,100 +260,3 @@ def _check_source(calibration: Calibration, clean: Tensor) -> None:
             "absent from the calibration labels; the estimate assumes that clean "
             "inputs are like the source"
         )
-
-
-def compare_paired_accuracy(
-    logits_a: Any,
-    shifted_a: Any,
-    logits_b: Any,
-    shifted_b: Any,
-    *,
-    calibrated_on: tuple[Any, Any, Any],
-    level: float = 0.95,
-    probabilities: bool = False,
-) -> Difference[PairedAccuracy]:
-    """Difference of the estimated accuracies of two models on the same pairs.
-
-    Variation that the models share, in pairs and calibration samples, cancels.
-
-    Parameters
-    ----------
-    logits_a, shifted_a, logits_b, shifted_b : Tensor or array, shape (N, K)
-        Logits of models A and B for the same clean and shifted inputs.
-    calibrated_on : tuple (logits_a, logits_b, labels)
-        Of both models on the same labeled source samples, which are neither among the
-        pairs nor training data of the models.
-    level, probabilities
-        As :func:`paired_accuracy` takes them.
-
-    Returns
-    -------
-    Difference of PairedAccuracy
-        A minus B: ``value``, its ``interval`` and more, and the estimates for A and B,
-        ``first`` and ``second``.
-
-    Notes
-    -----
-    The interval joins those of the two models as :func:`interval_of_difference` does,
-    with a covariance as if two more pairs, one each way, had distinguished the models
-    (Bonett and Price, 2012): models that no pair distinguishes need not be equal.
-
-    Examples
-    --------
-    >>> logits = torch.eye(2).repeat(50, 1)
-    >>> labels = (torch.arange(100) + (torch.arange(100) < 20)) % 2
-    >>> worse = compare_paired_accuracy(
-    ...     *(logits, logits.flip(0), logits, logits),
-    ...     calibrated_on=(logits, logits, labels),
-    ... )
-    >>> round(worse.value, 3)
-    -0.6
-    """
-    level = check_level(level)
-    if not isinstance(calibrated_on, tuple | list) or len(calibrated_on) != 3:
-        raise TypeError(
-            "calibrated_on: expected (logits_a, logits_b, labels) of labeled source "
-            f"samples, got {type(calibrated_on).__name__}"
-        )
-    pairs = (
-        check_logit_pair(logits_a, shifted_a, names=("logits_a", "shifted_a")),
-        check_logit_pair(logits_b, shifted_b, names=("logits_b", "shifted_b")),
-    )
-    check_paired(("logits_a", "logits_b"), pairs[0][0], pairs[1][0])
-    *sources, labels = calibrated_on
-    first, second = (
-        paired_accuracy(
-            *pair,
-            calibrated_on=(source, labels),
-            level=level,
-            probabilities=probabilities,
-        )
-        for pair, source in zip(pairs, sources, strict=True)
-    )
-    count, shared = len(pairs[0][0]), _covariance(first, second)
-    quantile = student_quantile(level, max(1, count - 1))
-    common = quantile**2 * (shared - 1 / count**2)
-    low, high = zou_interval(
-        *(first.value, first.interval),
-        *(second.value, second.interval),
-        lambda x, y: min(common, x * y),
-    )
-    squares = first.standard_error**2 + second.standard_error**2 - 2 * shared
-    return Difference(
-        value=first.value - second.value,
-        standard_error=math.sqrt(max(squares, 0.0)),
-        interval=(max(-1.0, low), min(1.0, high)),
-        level=level,
-        first=first,
-        second=second,
-    )
-
-
-def _covariance(first: PairedAccuracy, second: PairedAccuracy) -> float:
-    """Covariance of two estimates by their common pairs and calibration samples."""
-    results = first, second
-    if len(first.per_sample) < 2:
-        return 0.0
-    pairs = torch.stack([result.per_sample for result in results])
-    moves = torch.stack([r.slope * r.calibration.influence for r in results])
-    return sum(float(torch.cov(each)[0, 1]) / each.shape[1] for each in (pairs, moves))

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_fraction
 from robustbook._intervals import normal_quantile, student_quantile, wilson
 from robustbook.agreement.solver import Shards
-
-if TYPE_CHECKING:
-    from robustbook.agreement._result import Agreement
 
 #: Where contributions vary this much more than hard answers do, the number of changed
 #: answers does not determine the upper end of the interval.
@@ -64,83 +59,6 @@ def hard_agreement(share: float, classes: int) -> float:
     if share:
         capacity += share * math.log(classes * share / (classes - 1))
     return max(0.0, capacity)
-
-
-def interval_of_difference(
-    a: Agreement, b: Agreement, level: float = 0.95
-) -> tuple[float, float]:
-    """Confidence interval for ``a.pa - b.pa``, by Zou's method.
-
-    Each side of it joins one side of the two intervals of the models, as far as their
-    contributions do not vary together. Unlike Student's interval of the paired
-    contributions, it has a width where no sample distinguishes the models.
-
-    Parameters
-    ----------
-    a, b : Agreement
-        Measurements of two models on the same samples in the same order.
-    level : float, default 0.95
-        Coverage, strictly between 0 and 1.
-
-    Returns
-    -------
-    (float, float)
-        Its ends, in nats per sample.
-
-    References
-    ----------
-    G. Y. Zou, *Toward using confidence intervals to compare correlations*,
-    Psychological Methods 12, 2007.
-
-    Examples
-    --------
-    >>> from robustbook.agreement import posterior_agreement
-    >>> clean = torch.eye(4).repeat(50, 1)
-    >>> changed = torch.cat([clean[:20].roll(1, 0), clean[20:]])
-    >>> a, b = (posterior_agreement(clean, shifted) for shifted in (clean, changed))
-    >>> "{:.2f} to {:.2f}".format(*interval_of_difference(a, b))
-    '0.27 to 0.59'
-    """
-    contributions = [result.per_sample for result in (a, b)]
-    if contributions[0].shape != contributions[1].shape:
-        raise ValueError(
-            "b: expected a result for the same samples as a, "
-            f"{len(contributions[0])} of them, got {len(contributions[1])}"
-        )
-    deviations, correlation = torch.stack(contributions), math.nan
-    if deviations.shape[1] > 1:
-        deviations = deviations - deviations.mean(1, keepdim=True)
-        products = (deviations @ deviations.T).cpu()
-        correlation = float(products[0, 1] / products.diagonal().prod().sqrt())
-    if math.isnan(correlation):
-        correlation = 0.0  # The contributions of one of them do not vary.
-
-    return zou_interval(
-        *(a.pa, a.interval(level)),
-        *(b.pa, b.interval(level)),
-        lambda x, y: correlation * x * y,
-    )
-
-
-def zou_interval(
-    first: float,
-    interval: tuple[float, float],
-    second: float,
-    other_interval: tuple[float, float],
-    shared: Callable[[float, float], float],
-) -> tuple[float, float]:
-    """Interval of a difference, from those of the two values.
-
-    `shared` is the covariance of two half-widths.
-    """
-
-    def joined(x: float, y: float) -> float:
-        return math.sqrt(max(0.0, x**2 + y**2 - 2 * shared(x, y)))
-
-    (low, high), (other_low, other_high) = interval, other_interval
-    value = first - second
-    below = joined(first - low, other_high - second)
-    return value - below, value + joined(high - first, second - other_low)
 
 
 def standard_error_of_mean(values: Tensor) -> float:

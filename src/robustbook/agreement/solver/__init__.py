@@ -176,7 +176,7 @@ def agreement_search(
     accepted = partial(check_positive, "tol", tol)
     views = as_views(logits, shifted_logits, *more)
     kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
-    return maximize(kernel, accepted(), batch=kernel.batch)
+    return maximize(kernel, accepted())
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from robustbook.agreement.solver._kernel import Evaluation, Kernel
-from robustbook.agreement.solver._sums import place_of_largest, sum_without
+from robustbook.agreement.solver._sums import sum_without
 
 #: Beyond this inverse temperature only values and slopes count: there, logits matter
 #: whose squares underflow.
@@ -182,7 +182,7 @@ class StartBound:
         means, squares = -start.columns[1, :-1], start.columns[2, :-1]
         deviations = (squares - means * means).clamp_min_(0.0).sqrt_()
         self._mean = means.sum(0)
-        self._lean = sum_without(means, place_of_largest(means))
+        self._lean = sum_without(means, means.max(0, keepdim=True).indices)
         self._product = (deviations[1:] * deviations.cumsum(0)[:-1]).sum(0)
         self._slope = kernel.mean(self._lean)
         self._unit = 8.0 * kernel.relative_error

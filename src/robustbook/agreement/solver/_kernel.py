@@ -29,8 +29,6 @@ from robustbook.agreement.solver._sums import (
     Numbers,
     Reduction,
     add_up,
-    place_of_largest,
-    share_of_split,
     sum_without,
 )
 
@@ -105,7 +103,8 @@ class Kernel(Problem):
     @property
     def mismatch(self) -> float:
         """Share of samples on which not all predictions (first argmax) coincide."""
-        return share_of_split(self.votes, by_class=self.prior is not None)
+        united = sum(n for votes, n in self.votes.items() if len(set(votes)) == 1)
+        return (self.votes.total() - united) / self.votes.total()
 
     @cached_property
     def ranges(self) -> Tensor:
@@ -123,7 +122,7 @@ class Kernel(Problem):
     @cached_property
     def widest(self) -> Tensor:
         """Of each sample the place of the view with the largest range, (1, N)."""
-        return place_of_largest(self.ranges)
+        return self.ranges.max(0, keepdim=True).indices
 
     @cached_property
     def narrow(self) -> Tensor:

@@ -20,12 +20,11 @@ from robustbook.agreement.solver._sources import EvenRows, Source
 from robustbook.agreement.solver._sums import (
     ALONE,
     Numbers,
-    Pattern,
     Reduction,
     Shards,
+    Votes,
     add_up,
     count_votes,
-    median,
     relative_error,
     terms,
     together,
@@ -50,7 +49,7 @@ STREAMED_BATCH = 6
 #: solution says where to evaluate a large one.
 SAMPLE_ENTRIES = 2**12
 SAMPLE_ROWS = 256
-#: A median of at least so many samples, or of all.
+#: A median of at least so many samples of each process, or of all.
 MEDIAN_ROWS = 2**12
 
 
@@ -83,22 +82,18 @@ class Problem:
         self.num_classes = self.source.num_classes
         self.device = self.source.device
         self._weigh_classes(labels)
-        entries = CHUNK_ENTRIES.get(self.device.type, CHUNK_ENTRIES["cuda"])
-        self.chunk = max(1, entries // self.num_classes)
         size = self.source.num_samples
-        if size is not None:
-            self.chunk = min(max(1, size), self.chunk)
+        entries = CHUNK_ENTRIES.get(self.device.type, CHUNK_ENTRIES["cuda"])
+        self.chunk = max(1, min(entries // self.num_classes, size or entries))
         self._rooms: dict[tuple[int, torch.dtype], Tensor] = {}
         rows = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
         # A problem that is known to be small, or is not surveyed anyway, has no use for
         # a subsample.
-        known = size if shards is ALONE else None
-        needless = known is not None and known <= 8 * rows
-        needless = needless or labels is not None or counts is not None
+        small = shards is ALONE and size is not None and size <= 8 * rows
+        needless = small or labels is not None or counts is not None
         wanted = 0 if needless else math.ceil(rows / shards.size)
-        self.passes = 0
+        self.passes = 1
         summaries = shards.gather(lambda: self._first_pass(wanted))
-        self.passes += 1
         sizes, longest, batches, idle, votes = zip(*summaries, strict=True)
         #: N, all shards together.
         self.num_samples = round(math.fsum(sizes))
@@ -111,8 +106,8 @@ class Problem:
         #: How many evaluations are made in one pass.
         self.batch = max(batches)
         self.everything_idle = all(idle)
-        #: How often each pattern of predictions occurs.
-        self.votes: Counter[Pattern] = sum(votes, Counter())
+        #: How often views vote for the same classes.
+        self.votes: Counter[Votes] = sum(votes, Counter())
         # Bounds on rounding depend on it, and must be the same everywhere.
         self.row_terms = terms(max(longest))
         self.relative_error = relative_error(
@@ -145,7 +140,7 @@ class Problem:
         #: J(0): all posteriors are uniform. Zero without a prior, never below.
         self.value_at_zero = math.log(total / classes**self.num_views)
 
-    def _first_pass(self, wanted: int) -> tuple[int, int, int, bool, Counter[Pattern]]:
+    def _first_pass(self, wanted: int) -> tuple[int, int, int, bool, Counter[Votes]]:
         """Look at all samples of this process once; keep a subsample of about `wanted`.
 
         Columns of the samples are set: ``tops`` (m, N), the largest logits; ``depths``,
@@ -154,7 +149,7 @@ class Problem:
         or None if none is. ``sums``, shape (3, m + 1, N), has the sums over the classes
         of 1, x and x^2.
         """
-        views, votes = self.num_views, Counter[Pattern]()
+        views, votes = self.num_views, Counter[Votes]()
         shapes = (views,), (views,), (), (), (3, views + 1)
         parts = [tuple(self.new(*shape, 0) for shape in shapes)]
         subsample = EvenRows((self.new(0, self.num_classes),) * views, wanted)
@@ -191,7 +186,7 @@ class Problem:
 
     def _look(
         self, rows: slice, chunk: Sequence[Tensor]
-    ) -> tuple[tuple[Tensor, ...], Counter[Pattern]]:
+    ) -> tuple[tuple[Tensor, ...], Counter[Votes]]:
         """Columns of one chunk: tops, ties, depths, limits, sums at beta = 0."""
         samples = rows.stop - rows.start
         tops = torch.stack([view.amax(1) for view in chunk]).double()
@@ -220,10 +215,7 @@ class Problem:
         else:
             self.weigh(tied.fill_(1.0)[-1], rows)
             self.power_sums(x, tied, sums)
-        votes = Counter[Pattern]()
-        if self.num_views > 1:
-            by_class = self.prior is not None
-            votes = count_votes(chunk, ties, depths, by_class=by_class)
+        votes = count_votes(chunk, ties, depths, by_class=self.prior is not None)
         return (tops, ties, depths, limits, sums), votes
 
     def _summarize(self) -> None:
@@ -238,10 +230,13 @@ class Problem:
         self.limit = self.limits if self.depth == 0.0 else None
         distances = -self.sums[1, :-1].sum(0)
         some = distances[:: 1 + len(distances) // MEDIAN_ROWS]
-        typical = median(some[some > 0.0], self.shards)
+        positive = torch.cat(self.shards.gather(lambda: some[some > 0.0].cpu()))
+        typical = (
+            positive.kthvalue(len(positive) // 2 + 1).values if len(positive) else 0
+        )
         #: Mean distance of a logit from the largest, in a typical sample: a first
         #: guess of where things happen.
-        self.scale = typical / self.num_classes or 1.0
+        self.scale = float(typical) / self.num_classes or 1.0
         if self.scale < SMALLEST_SCALE:
             raise TooSimilarError(
                 f"logits: expected differences of at least {SMALLEST_SCALE:g} within a "

@@ -54,10 +54,9 @@ class _Search:
     """Best-first search; one instance a problem."""
 
     def __init__(
-        self, kernel: Kernel, tol: float, on_step: Callable[[Step], None], batch: int
+        self, kernel: Kernel, tol: float, on_step: Callable[[Step], None]
     ) -> None:
-        self.kernel, self.tol = kernel, tol
-        self.on_step, self.batch = on_step, batch
+        self.kernel, self.tol, self.on_step = kernel, tol, on_step
         self.count = 0
         #: Open intervals; then ends and bounds of those that are proven.
         self.queue: list[Interval] = []
@@ -120,7 +119,7 @@ class _Search:
             self.count += len(chosen[1])
             rough, between = survey(kernel, *chosen)
             points, curvatures = [*points, *rough], [math.inf, *between, math.inf]
-        elif self.batch > 1:
+        elif kernel.batch > 1:
             outward = [1.0, FIRST_GROWTH, FIRST_GROWTH**2]
             points += self._evaluate([factor / kernel.scale for factor in outward])
             curvatures *= len(points)
@@ -241,7 +240,7 @@ class _Search:
     def _worst(self) -> list[Interval]:
         """Take out the open intervals to split in the next pass."""
         items: list[Interval] = []
-        while len(items) < self.batch and self.queue:
+        while len(items) < self.kernel.batch and self.queue:
             if self._proven(self.queue[0].bound):
                 break
             item = heapq.heappop(self.queue)
@@ -340,14 +339,11 @@ class _Search:
 
 
 def maximize(
-    kernel: Kernel,
-    tol: float,
-    on_step: Callable[[Step], None] = lambda step: None,
-    batch: int = 1,
+    kernel: Kernel, tol: float, on_step: Callable[[Step], None] = lambda step: None
 ) -> SearchTrace:
     """Certified global maximum of J over beta in [0, infinity].
 
-    A pass over the data evaluates up to `batch` inverse temperatures: that takes fewer
-    passes, and a few more evaluations. `on_step` is called after every step.
+    A pass over the data evaluates up to ``kernel.batch`` inverse temperatures: that
+    takes fewer passes, and a few more evaluations. `on_step` is called after each step.
     """
-    return _Search(kernel, tol, on_step, batch).run()
+    return _Search(kernel, tol, on_step).run()

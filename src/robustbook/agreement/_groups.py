@@ -1,4 +1,4 @@
-"""How many pairs a comparison needs, and intervals for pairs that come in groups."""
+"""Intervals for samples that come in groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from robustbook._checks.arguments import check_fraction, check_level, check_positive
+from robustbook._checks.arguments import check_level
 from robustbook._intervals import Estimate, normal_quantile, student_quantile, wilson
 from robustbook.agreement._paired_accuracy import PairedAccuracy
 from robustbook.agreement._result import Agreement
@@ -31,56 +31,6 @@ class GroupedEstimate(Estimate):
 
     num_groups: int
     design_effect: float = field(repr=False)
-
-
-def pairs_needed(
-    difference: float, deviation: float, *, level: float = 0.95, power: float = 0.8
-) -> int:
-    r"""Number of pairs that tell two models apart, if they differ by `difference`.
-
-    Parameters
-    ----------
-    difference : float
-        The smallest difference of the two means that matters, in nats for posterior
-        agreement; only its size counts.
-    deviation : float
-        Standard deviation of the paired differences, sample by sample, as a pilot shows
-        it: that of ``a.per_sample - b.per_sample``. For two models whose contributions
-        are uncorrelated and vary like those of one, it is :math:`\sqrt2` times theirs.
-    level, power : float, defaults 0.95 and 0.8
-        Coverage of the interval, and the probability that it excludes 0.
-
-    Returns
-    -------
-    int
-        At least 2.
-
-    Notes
-    -----
-    The mean of n differences is about normal around :math:`\Delta`, with error
-    :math:`\sigma / \sqrt n`. With q the quantile for `level`, its interval excludes 0
-    on the right side with probability :math:`\Phi(\sqrt n\,\Delta / \sigma - q)`. That
-    is `power` at
-
-    .. math:: n = (q + z)^2 \sigma^2 / \Delta^2 + q^2 / 2
-
-    with z the quantile of `power`. The last term pays for Student's quantile (W. C.
-    Guenther, *The American Statistician* 35, 1981). Where fewer than some ten answers
-    tell the models apart, the mean is not normal, and the power is not what was asked.
-
-    Examples
-    --------
-    >>> pairs_needed(0.05, 0.5)
-    787
-    """
-    change = check_positive("difference", abs(difference))
-    spread = check_positive("deviation", deviation)
-    quantile = normal_quantile(check_level(level))
-    chance = check_fraction("power", power)
-    if not 0.5 <= chance < 1:
-        raise ValueError(f"power: expected a number from 0.5 to below 1, got {power}")
-    total = quantile + normal_quantile(2 * chance - 1)
-    return max(2, math.ceil((total * spread / change) ** 2 + quantile**2 / 2))
 
 
 def interval_by_groups(
