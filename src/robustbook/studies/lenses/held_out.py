@@ -60,7 +60,7 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     "full": (
         HeldOutSetting(
             dataset="cifar10", split="test1000", other="held_out", models=_NETWORKS,
-            attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 200},
+            attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 1000},
             eps=8 / 255, steps=100,
         ),
     ),
