@@ -142,7 +142,7 @@ def paired_accuracy(
     values = posterior_overlap(*pair, beta=beta, shifted_beta=math.inf)
     squares = float(values.var()) / len(values) if len(values) > 1 else math.nan
     if 0 < beta < math.inf:
-        low, high = (_sums(pair, beta * at)[1, 0] for at in (1 - 1e-4, 1 + 1e-4))
+        low, high = _sums(pair, [beta * (1 - 1e-4), beta * (1 + 1e-4)])[:, 1, 0]
         slope = float(high - low) / len(values) / (2e-4 * beta)
         squares += (slope * calibration.standard_error) ** 2
     classes = None
@@ -188,9 +188,9 @@ def _intervals(
     pair: tuple[Tensor, Tensor], calibration: Calibration, by: str | None = None
 ) -> list[tuple[float, _Ends, _Ends, _Ends]]:
     """Estimate of each class, its interval, and that by pairs or calibration alone."""
-    sums = [_sums(pair, beta, by) for beta in (calibration.beta, *_grid(calibration))]
+    sums = _sums(pair, [calibration.beta, *_grid(calibration)], by)
     level, results = calibration.level, []
-    for of_class in torch.stack(sums, 2).unbind(1):
+    for of_class in sums.permute(2, 1, 0):
         weight, total, squares, cross, spread = of_class[:, 0].tolist()
         if weight == 0:
             nothing = math.nan, math.nan
@@ -215,17 +215,23 @@ def _intervals(
     return results
 
 
-def _sums(pair: tuple[Tensor, Tensor], beta: float, by: str | None = None) -> Tensor:
-    """Sums of w, wv, w², w²v and w²v² (5, C), where estimates are means of v by w."""
+def _sums(
+    pair: tuple[Tensor, Tensor], betas: list[float], by: str | None = None
+) -> Tensor:
+    """Sums of w, wv, w², w²v and w²v² (B, 5, C): estimates are means of v by w."""
     total = torch.zeros(())
     for rows in row_slices(pair[0]):
-        p = log_posterior(pair[0][rows], beta).exp()
         answer = log_posterior(pair[1][rows], math.inf).exp()
-        w, v = (answer, p) if by == "answer" else (p, answer)
-        if by is None:
-            v = (p * answer).sum(1, keepdim=True)
-            w = torch.ones_like(v)
-        total = total + torch.stack([w, w * v, w**2, w**2 * v, (w * v) ** 2]).sum(1)
+        sums = []
+        for beta in betas:
+            p = log_posterior(pair[0][rows], beta).exp()
+            w, v = (answer, p) if by == "answer" else (p, answer)
+            if by is None:
+                v = (p * answer).sum(1, keepdim=True)
+                w = torch.ones_like(v)
+            parts = w, w * v, w**2, w**2 * v, (w * v) ** 2
+            sums.append(torch.stack([part.sum(0) for part in parts]))
+        total = total + torch.stack(sums)
     return total.cpu()
 
 

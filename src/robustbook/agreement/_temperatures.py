@@ -20,7 +20,8 @@ from robustbook.agreement.solver import as_views, open_kernel
 
 #: A probability of 0 is replaced by this before its logarithm is taken.
 PROBABILITY_FLOOR = 1e-12
-_BLOCK_ENTRIES = 2**22
+#: Entries of a block of rows: a few such blocks fit into the cache of a core.
+_BLOCK_ENTRIES = 2**17
 
 
 def gibbs_posterior(logits: Any, beta: float) -> Tensor:
