@@ -214,7 +214,7 @@ def _comparison(
     n: int, changes: tuple[float, float], random: np.random.Generator
 ) -> Pair:
     made = [view for share in changes for view in _views(random, n, share)]
-    return _with_normal(compare_agreement(*made, tol=1e-6), "value")
+    return _with_normal(compare_agreement(*made, tol=1e-6))
 
 
 def _comparisons(full: bool) -> Iterator[Cell]:
