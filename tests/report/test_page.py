@@ -22,6 +22,7 @@ from robustbook.models import load_model
 from robustbook.report import Report, read_report
 from robustbook.report import _words as words
 from robustbook.report._page import write_files
+from robustbook.report._panels import TITLES, panels
 from robustbook.report._request import parse_eps
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +142,7 @@ def test_the_table_shows_the_numbers(report, seen):
     images = dict.fromkeys(seen.passes, 40) | {"input margin": 12}
     total = sum(images[name] * cost.forward for name, cost in seen.passes.items())
     assert f"{round(total):,} forward".replace(",", "\N{NARROW NO-BREAK SPACE}") in text
-    assert words.mean_interval(0.5, 1.0) == (0, 1)
+    assert words.mean_interval(0.5, 1.0) == "0.0–100.0\xa0%"
     passes = seen.passes["input margin"]
     ending = f"<td>{passes.forward:.0f} + {passes.backward:.0f}</td></tr>"
     rows = [row for row in report.html.splitlines() if row.endswith(ending)]
@@ -208,14 +209,12 @@ def test_headers_accept_paths_dates_and_arrays(seen):
 
 def test_the_summary_follows_from_the_numbers(seen):
     worst = min(seen.agreements, key=lambda shift: seen.agreements[shift].pa)
-    first = words.agreement_sentence(seen)
+    first, second, third = (panel.sentence for panel in panels(seen).values())
     assert words.shift_name(worst) in first
     assert words.percent(seen.agreements[worst].mismatch) in first
-    second = words.average_sentence(seen)
     assert words.percent(float(seen.robustness.probability.mean())) in second
     count = int((seen.robustness.probability < 0.9).sum())
     assert f"{count} of {len(seen)} images less often than nine times in ten" in second
-    third = words.margin_sentence(seen)
     assert "8/255" in third
     assert f"τ = {seen.consistency.tau:.2f}" in third
     for sentence in (first, second, third):
@@ -251,8 +250,9 @@ def test_tau_is_read_by_its_interval_and_equal_shifts_are_so_called(
     order = dataclasses.replace(seen.consistency, interval=interval)
     same = dict.fromkeys(seen.agreements, seen.agreements["noise"])
     changed = dataclasses.replace(seen, consistency=order, agreements=same)
-    assert meaning in words.margin_sentence(changed)
-    assert "cannot be told apart" in words.agreement_sentence(changed)
+    said = panels(changed)
+    assert meaning in said["margins"].sentence
+    assert "not significantly more than any other" in said["agreement"].sentence
 
 
 def test_bounds_are_numbers_or_fractions():
@@ -275,13 +275,13 @@ def test_a_page_of_two_lenses_leaves_out_the_third(left):
     text = Report(lenses, images=IMAGES).html
     page = Outline(text)
     assert page.faults == []
-    title, shown = words.TITLES[left], " ".join(" ".join(page.text).split())
+    title, shown = TITLES[left], " ".join(" ".join(page.text).split())
     assert f"Left out {title}" in shown
     assert not {"None", "nan"} & {*shown.split()}
     assert text.count('class="card"') == len(page.all("svg")) == 2
     reading = text.partition('id="read"')[2]
-    read = [title for title in words.TITLES.values() if f"<h3>{title}<" in reading]
-    assert read == [other for other in words.TITLES.values() if other != title]
+    read = [title for title in TITLES.values() if f"<h3>{title}<" in reading]
+    assert read == [other for other in TITLES.values() if other != title]
     assert [p.get("class") for p in page.all("ol")].count("thumbs") == 2
 
 

@@ -156,8 +156,8 @@ class Sweep:
         """The page, self-contained."""
         return template("many.html.jinja").render(
             framed=False,
-            cards=[],
-            book=words.BOOK,
+            panels={},
+            words=words,
             header=self.header.items(),
             reference=self.reference,
             measures=[*self.results[self.reference]],

@@ -30,7 +30,8 @@ from robustbook.agreement import (
 )
 from robustbook.lenses import Share, ThreeLenses
 from robustbook.report import _words as words
-from robustbook.report._figures import figures, fragile_rows
+from robustbook.report._figures import fragile, most_fragile, svg, thumbnail
+from robustbook.report._panels import TITLES, panels
 from robustbook.report._request import check_target
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _NUMBERS: Final = re.compile(
 )
 
 _TEXTS: Final = ("model", "data", "date", "device")
+_ESTIMATE: Final = ("value", "standard_error", "interval")
+_CALIBRATION: Final = ("beta", "interval", "num_samples", "cross_entropy")
 
 #: Script that fits the frame in a notebook to its page, in the theme of the site.
 _FIT: Final = (
@@ -111,7 +114,7 @@ class Report:
             object.__setattr__(self, "images", check_images(self.images))
 
     @cached_property
-    def accuracies(self) -> dict[str, PairedAccuracy]:
+    def accuracy_estimates(self) -> dict[str, PairedAccuracy]:
         """The estimated accuracy under each shift, if there is a calibration."""
         if self.calibrated_on is None:
             return {}
@@ -121,6 +124,17 @@ class Report:
             for shift, logits in lenses.shifted_logits.items()
         }
 
+    @property
+    def accuracies(self) -> dict[str, Share]:
+        """The accuracy under each shift, if the labels are known."""
+        labels = self.lenses.labels
+        if labels is None:
+            return {}
+        return {
+            shift: Share.of(logits.argmax(dim=1) == labels)
+            for shift, logits in self.lenses.shifted_logits.items()
+        }
+
     @cached_property
     def numbers(self) -> dict[str, Any]:
         """The numbers of the page, as JSON can hold them."""
@@ -128,10 +142,20 @@ class Report:
         numbers = {name: text and str(text) for name, text in texts.items()}
         numbers["seconds"] = None if self.seconds is None else round(self.seconds, 1)
         numbers |= {"versions": versions(), **self.lenses.as_dict()}
-        if self.accuracies:
-            numbers["accuracy_estimates"] = words.estimates(
-                self.lenses, self.accuracies
+        if estimates := self.accuracy_estimates:
+            true, calibration = (
+                self.accuracies,
+                next(iter(estimates.values())).calibration,
             )
+            shifts = {
+                shift: {name: getattr(estimate, name) for name in _ESTIMATE}
+                | {"accuracy": true[shift].value if true else None}
+                for shift, estimate in estimates.items()
+            }
+            numbers["accuracy_estimates"] = {
+                "calibration": {n: getattr(calibration, n) for n in _CALIBRATION},
+                "shifts": shifts,
+            }
         return dict(strict({"format": FORMAT} | numbers))
 
     @cached_property
@@ -140,55 +164,32 @@ class Report:
         return self._render(framed=False)
 
     def _render(self, *, framed: bool) -> str:
-        lenses, images = self.lenses, self.images
-        positions = range(len(lenses)) if self.positions is None else self.positions
-        rows = []
+        lenses, images, thumbnails = self.lenses, self.images, {}
+        shown = panels(lenses)
         if images is not None and images.shape[1] in (1, 3):
-            rows = fragile_rows(
-                lenses, images, [int(position) for position in positions]
-            )
+            thumbnails = {
+                name: {k: thumbnail(images[k]) for k in most_fragile(panel.scores)}
+                for name, panel in shown.items()
+            }
         return template("page.html.jinja").render(
             framed=framed,
-            book=words.BOOK,
             words=words,
             share_of=Share.of,
-            model=self.model,
-            header=self._header(),
+            report=self,
             lenses=lenses,
-            cards=words.cards(lenses),
-            estimates=self.accuracies,
-            accuracies=words.true_accuracies(lenses),
-            figures=figures(lenses),
-            rows=rows,
+            positions=range(len(lenses)) if self.positions is None else self.positions,
+            panels=shown,
+            titles=TITLES,
+            figures={
+                name: svg(panel.plot, name, f"{panel.figure}. {panel.sentence}")
+                for name, panel in shown.items()
+            },
+            fragile=fragile(lenses) if lenses.robustness else None,
+            thumbnails=thumbnails,
             most=math.log(lenses.num_classes),
+            versions=with_versions(),
             numbers=_as_script(self.numbers),
         )
-
-    def _header(self) -> list[tuple[str, str]]:
-        lenses, settings = self.lenses, self.lenses.settings
-        options = [f"ε = {words.eps_in_words(settings.eps)}"]
-        if lenses.agreements:
-            options[0] += f", PGD with {settings.attack_steps} steps"
-            options.append(f"corruptions at severity {settings.severity}")
-        options.append(f"σ = {settings.sigma:g}")
-        if lenses.robustness is not None:
-            options[-1] += f", {settings.noise_samples} copies"
-        if lenses.margins is not None:
-            options.append(f"{len(lenses.measured)} input margins")
-        options.append(f"seed {settings.seed}")
-        labels = "" if lenses.labels is None else ", with labels"
-        device = self.device and f"on {self.device}"
-        duration = None if self.seconds is None else f"{self.seconds:.0f} s"
-        images = f"{len(lenses)} images, {lenses.num_classes} classes{labels}"
-        facts = {
-            "Data": f"{self.data}: {images}",
-            "Settings": "; ".join(options),
-            "Calibrated": words.calibration(self.accuracies, self.calibration_data),
-            "Left out": ", ".join(words.left_out(lenses)),
-            "Made": ", ".join(map(str, filter(None, [self.date, device, duration]))),
-            "With": with_versions(),
-        }
-        return [(name, value) for name, value in facts.items() if value]
 
     def write(self, path: Path | str) -> Path:
         """Write the page, completely or not at all, and return its path.
