@@ -223,11 +223,14 @@ def compare(
     """
     if len(files) == 1 and files[0].suffix == ".txt":
         _app.refuse_options(context, "four files of logits", *_OF_FILES)
-        with as_messages():
+        with as_messages(), _app.resumable():
+            from robustbook.report import Request, sweep
+
             if data is None:
                 raise ValueError("--data: expected images to measure the models on")
             options = {name: context.params[name] for name in _OF_MODELS}
-            results = _app.sweep(engine, model=str(files[0]), data=data, **options)
+            _app.import_from_here()
+            results = sweep(Request(model=str(files[0]), data=data, **options), engine)
         print_json(results.numbers) if as_json else print(results.table)
         raise typer.Exit(bool(results.failures))
     if len(files) != 4:

@@ -172,7 +172,8 @@ def three_lenses(
             measures[AVERAGE_CASE] = evaluator.noise_survival
         if "margins" not in skip:
             measures[INPUT_MARGIN] = partial(evaluator.input_margins, drawn)
-        key = cache_key(evaluator, drawn) if resume else {}
+        if resume:
+            key = cache_key(model, settings, place, clean, logits, drawn)
         results: dict[str, Any] = {}
         passes = {_result.CLEAN: Passes(1.0, 0.0)}
         # With None, tqdm shows the bar on a terminal only.

@@ -11,23 +11,23 @@ from torch import Tensor
 from robustbook._store.cache import Configuration, cached_arrays
 from robustbook._store.sums import model_sum, tensor_sum
 from robustbook.average_case import Robustness
-from robustbook.lenses._evaluator import Evaluator
-from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes
+from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes, Settings
 from robustbook.margins import InputMargins
 
 
-def cache_key(evaluator: Evaluator, drawn: Tensor) -> Configuration:
-    """Return what every measure depends on; `drawn` are the images with margins.
+def cache_key(
+    model: object, settings: Settings, device: object, *tensors: Tensor
+) -> Configuration:
+    """Return what a measure depends on: the model, the settings, and tensors.
 
     The sum of a function is only that of its source. Hence the clean logits, which its
-    weights determine, are a part of the key.
+    weights determine, have to be among the tensors.
     """
-    tensors = evaluator.images, evaluator.logits, drawn
     return {
-        "model": model_sum(evaluator.model.model),
+        "model": model_sum(model),
+        "settings": json.dumps(vars(settings)),
+        "device": str(device),
         "tensors": " ".join(map(tensor_sum, tensors)),
-        "settings": json.dumps(vars(evaluator.settings)),
-        "device": str(evaluator.device),
     }
 
 

@@ -65,9 +65,10 @@ def svg(plot: Callable[[Axes], None], salt: str, alternative: str) -> str:
         import matplotlib as mpl
         from matplotlib.figure import Figure
 
-    content, style = io.StringIO(), style_parameters() | _STYLE
+    content = io.StringIO()
+    style: Any = style_parameters() | _STYLE | {"svg.hashsalt": salt}
     nameless: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with mpl.rc_context(style | {"svg.hashsalt": salt}):
+    with mpl.rc_context(style):
         figure = Figure(figsize=_SIZE)
         plot(figure.subplots())
         figure.savefig(content, format="svg", metadata=nameless, transparent=True)
