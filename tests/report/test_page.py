@@ -22,7 +22,6 @@ from robustbook.models import load_model
 from robustbook.report import Report, read_report
 from robustbook.report import _words as words
 from robustbook.report._page import write_files
-from robustbook.report._panels import TITLES, panels
 from robustbook.report._request import parse_eps
 
 ROOT = Path(__file__).parents[2]
@@ -207,9 +206,15 @@ def test_headers_accept_paths_dates_and_arrays(seen):
     assert "Image 1" in text
 
 
-def test_the_summary_follows_from_the_numbers(seen):
+def sentences(page):
+    """Return the sentence of each card."""
+    found = re.findall('<p class="sentence">(.*?)</p>', page.html, re.DOTALL)
+    return [html.unescape(sentence) for sentence in found]
+
+
+def test_the_summary_follows_from_the_numbers(report, seen):
     worst = min(seen.agreements, key=lambda shift: seen.agreements[shift].pa)
-    first, second, third = (panel.sentence for panel in panels(seen).values())
+    first, second, third = sentences(report)
     assert words.shift_name(worst) in first
     assert words.percent(seen.agreements[worst].mismatch) in first
     assert words.percent(float(seen.robustness.probability.mean())) in second
@@ -220,7 +225,7 @@ def test_the_summary_follows_from_the_numbers(seen):
     for sentence in (first, second, third):
         assert sentence.endswith(".")
         assert not re.search(r"\. [A-Z]", sentence)  # one sentence
-        assert sentence in html.unescape(Report(seen).html)
+        assert f". {html.escape(sentence)}" in report.html  # of its figure
 
 
 def test_the_page_says_that_nothing_changed(unmoved):
@@ -250,9 +255,23 @@ def test_tau_is_read_by_its_interval_and_equal_shifts_are_so_called(
     order = dataclasses.replace(seen.consistency, interval=interval)
     same = dict.fromkeys(seen.agreements, seen.agreements["noise"])
     changed = dataclasses.replace(seen, consistency=order, agreements=same)
-    said = panels(changed)
-    assert meaning in said["margins"].sentence
-    assert "not significantly more than any other" in said["agreement"].sentence
+    agreement, _, margins = sentences(Report(changed))
+    assert meaning in margins
+    assert "costs most (not significantly more than any other)" in agreement
+
+
+def test_shifts_that_may_cost_as_much_are_named(seen):
+    noise, signs = seen.agreements["noise"], 1 - 2.0 * (torch.arange(40) % 2)
+    rows = dict.fromkeys(seen.agreements, noise.per_sample - 1 + 0.1 * signs)
+    rows |= {"fog": noise.per_sample - 2, "contrast": noise.per_sample - 1.9 + signs}
+    agreements = {
+        shift: dataclasses.replace(noise, per_sample=each, pa=float(each.mean()))
+        for shift, each in rows.items()
+    }
+    changed = dataclasses.replace(seen, agreements=agreements)
+    assert words.costliest_first(changed)[1] == ["contrast"]
+    (agreement, *_) = sentences(Report(changed))
+    assert "fog costs most (not significantly more than contrast): there" in agreement
 
 
 def test_bounds_are_numbers_or_fractions():
@@ -275,13 +294,13 @@ def test_a_page_of_two_lenses_leaves_out_the_third(left):
     text = Report(lenses, images=IMAGES).html
     page = Outline(text)
     assert page.faults == []
-    title, shown = TITLES[left], " ".join(" ".join(page.text).split())
+    title, shown = words.TITLES[left], " ".join(" ".join(page.text).split())
     assert f"Left out {title}" in shown
     assert not {"None", "nan"} & {*shown.split()}
     assert text.count('class="card"') == len(page.all("svg")) == 2
     reading = text.partition('id="read"')[2]
-    read = [title for title in TITLES.values() if f"<h3>{title}<" in reading]
-    assert read == [other for other in TITLES.values() if other != title]
+    read = [title for title in words.TITLES.values() if f"<h3>{title}<" in reading]
+    assert read == [other for other in words.TITLES.values() if other != title]
     assert [p.get("class") for p in page.all("ol")].count("thumbs") == 2
 
 

@@ -7,7 +7,6 @@ import io
 import math
 import re
 from collections.abc import Callable
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -40,7 +39,11 @@ _STYLE: Final = {
     "savefig.bbox": None,
     "svg.fonttype": "none",
 }
-_SIZE: Final = (3.7, 3.1)
+_METADATA: Final[Any] = ("Creator", "Date", "Format", "Type")
+
+#: The size of a figure, in inches of 72 units.
+WIDTH: Final = 3.7
+HEIGHT: Final = 3.1
 
 #: A dashed line for a reference value, and crosses for images that are worth a look.
 _DASHED: Final[Any] = {"color": _COLORS["muted"], "lw": 1.2, "ls": (0, (4, 3))}
@@ -55,33 +58,28 @@ SIDE: Final = 96
 SHOWN: Final = 8
 
 
-def svg(plot: Callable[[Axes], None], salt: str, alternative: str) -> str:
-    """Return a figure as an SVG element that can stand beside others.
+def svg(plot: Callable[[ThreeLenses, Axes], None], lenses: ThreeLenses) -> str:
+    """Return the content of an SVG element that can stand beside others.
 
-    The salt, another for each figure of a page, makes its identifiers unique. Without
-    pyplot, no figure stays open in a notebook.
+    Without pyplot, no figure stays open in a notebook.
     """
     with extra("report"):
         import matplotlib as mpl
         from matplotlib.figure import Figure
 
-    content = io.StringIO()
-    style: Any = style_parameters() | _STYLE | {"svg.hashsalt": salt}
-    nameless: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    content, nameless = io.StringIO(), dict.fromkeys(_METADATA)
+    # Another salt for each figure makes identifiers unique on the page.
+    style: Any = style_parameters() | _STYLE | {"svg.hashsalt": plot.__name__}
     with mpl.rc_context(style):
-        figure = Figure(figsize=_SIZE)
-        plot(figure.subplots())
+        figure = Figure(figsize=(WIDTH, HEIGHT))
+        plot(lenses, figure.subplots())
         figure.savefig(content, format="svg", metadata=nameless, transparent=True)
     # The first tag is of no use in a page; names of groups are those of other figures.
     _, _, body = content.getvalue().partition("<svg")[2].partition(">")
     body = re.sub(r'<g id="[^"]*"', "<g", body)
     for name, color in _COLORS.items():
         body = body.replace(color, f"var(--{name})")
-    width, height = (72 * side for side in _SIZE)
-    return (
-        f'<svg viewBox="0 0 {width:.1f} {height:.1f}" role="img" '
-        f'aria-label="{escape(alternative)}">{body}'
-    )
+    return body
 
 
 def plot_agreements(lenses: ThreeLenses, ax: Axes) -> None:
@@ -105,12 +103,6 @@ def plot_agreements(lenses: ThreeLenses, ax: Axes) -> None:
     ax.grid(axis="y", visible=False)
     above: Any = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": 2}
     ax.legend(**above, borderaxespad=0.1, handletextpad=0.2, columnspacing=1.2)
-
-
-def fragile(lenses: ThreeLenses) -> Tensor:
-    """Return whether a prediction survives noise less often than 9 in 10, (N,)."""
-    assert lenses.robustness is not None
-    return lenses.robustness.probability < FRAGILE
 
 
 def plot_survival(lenses: ThreeLenses, ax: Axes) -> None:
@@ -162,6 +154,29 @@ def _annotate(ax: Axes, text: str, point: Any, coordinates: Any, align: str) -> 
     """Write a text just above a point."""
     above: Any = {"xytext": (0, 3), "textcoords": "offset points", "ha": align}
     ax.annotate(text, point, xycoords=coordinates, color=_COLORS["muted"], **above)
+
+
+PLOTS: Final = {
+    "agreement": plot_agreements,
+    "average-case": plot_survival,
+    "margins": plot_margins,
+}
+
+
+def fragility(lenses: ThreeLenses) -> dict[str, Tensor]:
+    """Return a score of each image (N,) by each lens that was measured.
+
+    The smaller, the more fragile: nats, percent, and steps of 1/255; NaN is unknown.
+    """
+    known, scores = lenses.scores(), {}
+    if lenses.agreements:
+        shifts = [result.per_sample for result in lenses.agreements.values()]
+        scores["agreement"] = torch.stack(shifts).mean(dim=0)
+    if lenses.robustness is not None:
+        scores["average-case"] = 100 * known["average-case"]
+    if lenses.margins is not None:
+        scores["margins"] = 255 * known["input margin"]
+    return scores
 
 
 def most_fragile(scores: Tensor) -> list[int]:

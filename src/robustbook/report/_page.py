@@ -30,8 +30,16 @@ from robustbook.agreement import (
 )
 from robustbook.lenses import Share, ThreeLenses
 from robustbook.report import _words as words
-from robustbook.report._figures import fragile, most_fragile, svg, thumbnail
-from robustbook.report._panels import TITLES, panels
+from robustbook.report._figures import (
+    FRAGILE,
+    HEIGHT,
+    PLOTS,
+    WIDTH,
+    fragility,
+    most_fragile,
+    svg,
+    thumbnail,
+)
 from robustbook.report._request import check_target
 
 if TYPE_CHECKING:
@@ -164,28 +172,34 @@ class Report:
         return self._render(framed=False)
 
     def _render(self, *, framed: bool) -> str:
-        lenses, images, thumbnails = self.lenses, self.images, {}
-        shown = panels(lenses)
+        lenses, images = self.lenses, self.images
+        scores, thumbnails = fragility(lenses), {}
         if images is not None and images.shape[1] in (1, 3):
             thumbnails = {
-                name: {k: thumbnail(images[k]) for k in most_fragile(panel.scores)}
-                for name, panel in shown.items()
+                name: {k: thumbnail(images[k]) for k in most_fragile(each)}
+                for name, each in scores.items()
             }
+        fragile = torch.zeros(len(lenses), dtype=torch.bool)
+        if lenses.robustness is not None:
+            fragile = lenses.robustness.probability < FRAGILE
+        correct = fragile if lenses.correct is None else lenses.correct
         return template("page.html.jinja").render(
             framed=framed,
             words=words,
             share_of=Share.of,
             report=self,
             lenses=lenses,
+            labeled=lenses.labels is not None,
             positions=range(len(lenses)) if self.positions is None else self.positions,
-            panels=shown,
-            titles=TITLES,
-            figures={
-                name: svg(panel.plot, name, f"{panel.figure}. {panel.sentence}")
-                for name, panel in shown.items()
-            },
-            fragile=fragile(lenses) if lenses.robustness else None,
+            titles=words.TITLES,
+            left_out=[words.TITLES[x] for x in words.TITLES if x not in scores],
+            scores=scores,
+            figures={name: svg(PLOTS[name], lenses) for name in scores},
+            view_box=f"0 0 {72 * WIDTH:.1f} {72 * HEIGHT:.1f}",
             thumbnails=thumbnails,
+            fragile=int(fragile.sum()),
+            fragile_share=Share.of(fragile),
+            misclassified=int((fragile & ~correct).sum()),
             most=math.log(lenses.num_classes),
             versions=with_versions(),
             numbers=_as_script(self.numbers),
@@ -269,6 +283,7 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["shift_name"] = words.shift_name
     return environment.get_template(name)
 
 

@@ -1,15 +1,23 @@
-"""Numbers as the page writes them."""
+"""Numbers as the page writes them, and the shifts in order."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
+from robustbook._comparison import paired_means
 from robustbook._intervals import normal_quantile
 from robustbook.lenses import ThreeLenses
 
 #: Where the book is published; the same address stands in its _config.yml.
 BOOK: Final = "https://robustness-measured.github.io/robustness-measured/"
+
+#: The titles of the lenses.
+TITLES: Final = {
+    "agreement": "Posterior Agreement",
+    "average-case": "Average-case robustness",
+    "margins": "Margins",
+}
 
 #: Half the width of a 95 % interval, in standard errors.
 Z: Final = normal_quantile(0.95)
@@ -50,6 +58,21 @@ def eps_in_words(eps: float) -> str:
 
 def shift_name(name: str) -> str:
     return "attack" if name == "adversarial" else name
+
+
+def costliest_first(lenses: ThreeLenses) -> tuple[list[str], list[str]]:
+    """Return the shifts by rising agreement, and those that may cost as much as any.
+
+    The latter do not differ significantly from the first one, in a paired comparison.
+    """
+    agreements = lenses.agreements
+    order = sorted(agreements, key=lambda shift: agreements[shift].pa)
+    worst, tied = agreements[order[0]].per_sample, []
+    for shift in order[1:]:
+        low, high = paired_means(worst, agreements[shift].per_sample).interval
+        if low <= 0 <= high:
+            tied.append(shift)
+    return order, tied
 
 
 def total_cost(lenses: ThreeLenses) -> str:
