@@ -443,5 +443,4 @@ def test_strengths_default_to_those_of_the_training(
 ):
     out = tmp_path / "page.html"
     request = Request(model=model, data="digits:test", out=out, **options)
-    settings = request.settings(use_training=True)
-    assert (settings.eps, settings.sigma) == strengths
+    assert (request.settings.eps, request.settings.sigma) == strengths

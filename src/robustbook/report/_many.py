@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from robustbook import _defaults as defaults
 from robustbook._comparison import paired_means, paired_rates
 from robustbook._engine import Engine
 from robustbook._intervals import Estimate
@@ -112,7 +113,14 @@ def sweep(request: Request, engine: str) -> Sweep:
     images = request.draw(read_images(request.data))
     data = Path(request.data)
     data = data.resolve() if data.is_file() else data
-    request = replace(request, images=len(images), data=str(data))
+    request = replace(
+        request,
+        images=len(images),
+        data=str(data),
+        # The same for all models, whatever they were trained with.
+        eps=request.eps or str(defaults.EPS),
+        sigma=request.sigma or defaults.SIGMA,
+    )
     calls = [partial(_measured, replace(request, model=name)) for name in models]
     reference, first, remarks = "", None, []
     rows: list[dict[str, Any]] = []
@@ -130,7 +138,7 @@ def sweep(request: Request, engine: str) -> Sweep:
     if first is None:
         reasons = "; ".join(f"{row['model']}: {row['error']}" for row in rows)
         raise RuntimeError(f"no model could be measured: {reasons}")
-    settings = request.settings(use_training=False)
+    settings = request.settings
     header = {
         "data": f"{images.name}: {len(images)} images",
         "settings": f"ε = {words.eps_in_words(settings.eps)}, PGD with "
@@ -159,17 +167,13 @@ def read_models(path: Path) -> tuple[str, ...]:
 
 
 def _measured(request: Request) -> tuple[Values | None, list[str]]:
-    """Return the values of a model and its warnings, or None and why it failed.
-
-    The settings are the same for all models, whatever they were trained with.
-    """
+    """Return the values of a model and its warnings, or None and why it failed."""
     images = request.draw(read_images(request.data))
-    settings = request.settings(use_training=False)
     try:
         model = load_fitting(request, images)
         with blame(request.model), warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("default")
-            lenses = measure(model, images, request, settings, request.margin_images)
+            lenses = measure(request, model, images, request.margin_images)
     except (Exception, SystemExit) as error:
         return None, [_reason(request.model, error)]
     return _values(lenses), [_reason("model", r.message) for r in remarks]

@@ -23,7 +23,6 @@ from robustbook._checks.models import (
 from robustbook._store.cache import cached_arrays, earlier_work
 from robustbook.lenses import (
     FEWEST,
-    Settings,
     ThreeLenses,
     cache_key,
     compute_logits,
@@ -57,17 +56,17 @@ def make(request: Request) -> float:
             f"{pool.name}: no array is named labels (but {', '.join(pool.others)}); "
             "measured without labels"
         )
-    images, settings = request.draw(pool), request.settings(use_training=True)
+    images = request.draw(pool)
     model = load_fitting(request, images)
     source = request.calibration_images(pool, len(images))
     if source is not None:
         check_fit(model, source, request.model)
     with blame(request.model), earlier_work() as earlier:
-        count, margin_images = _plan(request, model, images, settings, started)
+        count, margin_images = _plan(request, model, images, started)
         if earlier.files:
             _say("continuing with the results of an earlier run of this command")
         images = pool.draw(count, seed=request.seed)
-        lenses = measure(model, images, request, settings, margin_images, progress=True)
+        lenses = measure(request, model, images, margin_images, progress=True)
         source = request.calibration_images(pool, count)
         calibrated_on = None
         if lenses.agreements and source is not None:
@@ -108,10 +107,9 @@ def load_fitting(request: Request, images: Images) -> nn.Module:
 
 
 def measure(
+    request: Request,
     model: nn.Module,
     images: Images,
-    request: Request,
-    settings: Settings,
     margin_images: int,
     *,
     progress: bool = False,
@@ -121,7 +119,7 @@ def measure(
         model,
         images.images,
         images.labels,
-        **vars(settings),
+        **vars(request.settings),
         skip=request.skip,
         margin_images=margin_images,
         batch_size=BATCH_SIZE,
@@ -166,18 +164,14 @@ def sample(model: nn.Module, images: Images, count: int) -> Tensor:
 
 
 def _plan(
-    request: Request,
-    model: nn.Module,
-    images: Images,
-    settings: Settings,
-    started: float,
+    request: Request, model: nn.Module, images: Images, started: float
 ) -> tuple[int, int]:
     """Return how many images and input margins to measure.
 
     They are kept in the cache, since a run that continues has to measure the same ones,
     although its pilot would take another time.
     """
-    pixels = sample(model, images, BATCH_SIZE)
+    pixels, settings = sample(model, images, BATCH_SIZE), request.settings
 
     def pilot() -> dict[str, Any]:
         times = time_lenses(model, pixels, settings, request.lenses)
