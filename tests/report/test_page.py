@@ -356,6 +356,8 @@ def test_a_notebook_shows_it_in_a_frame(report):
     ((tag, attributes),) = Outline(report._repr_html_()).elements
     assert tag == "iframe"
     assert attributes["title"] == "Robustness report: digits-linear"
+    assert {*attributes} == {"title", "srcdoc", "onload", "style"}
+    assert str(attributes["onload"]).count("'") == 4
     page = str(attributes["srcdoc"])
     assert read_report(page) == report.numbers
     # Links open beside the book, not inside of the frame.

@@ -41,9 +41,9 @@ _STYLE: Final = {
 }
 _METADATA: Final[Any] = ("Creator", "Date", "Format", "Type")
 
-#: The size of a figure, in inches of 72 units.
-WIDTH: Final = 3.7
-HEIGHT: Final = 3.1
+#: The size of a figure in inches, of 72 units each.
+_SIZE: Final = (3.7, 3.1)
+VIEW_BOX: Final = "0 0 {:.1f} {:.1f}".format(*(72 * side for side in _SIZE))
 
 #: A dashed line for a reference value, and crosses for images that are worth a look.
 _DASHED: Final[Any] = {"color": _COLORS["muted"], "lw": 1.2, "ls": (0, (4, 3))}
@@ -58,31 +58,7 @@ SIDE: Final = 96
 SHOWN: Final = 8
 
 
-def svg(plot: Callable[[ThreeLenses, Axes], None], lenses: ThreeLenses) -> str:
-    """Return the content of an SVG element that can stand beside others.
-
-    Without pyplot, no figure stays open in a notebook.
-    """
-    with extra("report"):
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-
-    content, nameless = io.StringIO(), dict.fromkeys(_METADATA)
-    # Another salt for each figure makes identifiers unique on the page.
-    style: Any = style_parameters() | _STYLE | {"svg.hashsalt": plot.__name__}
-    with mpl.rc_context(style):
-        figure = Figure(figsize=(WIDTH, HEIGHT))
-        plot(lenses, figure.subplots())
-        figure.savefig(content, format="svg", metadata=nameless, transparent=True)
-    # The first tag is of no use in a page; names of groups are those of other figures.
-    _, _, body = content.getvalue().partition("<svg")[2].partition(">")
-    body = re.sub(r'<g id="[^"]*"', "<g", body)
-    for name, color in _COLORS.items():
-        body = body.replace(color, f"var(--{name})")
-    return body
-
-
-def plot_agreements(lenses: ThreeLenses, ax: Axes) -> None:
+def _plot_agreements(lenses: ThreeLenses, ax: Axes) -> None:
     most, agreements = math.log(lenses.num_classes), lenses.agreements.values()
     values = np.array([agreement.pa for agreement in agreements])
     ends = np.array([agreement.interval() for agreement in agreements])
@@ -105,7 +81,7 @@ def plot_agreements(lenses: ThreeLenses, ax: Axes) -> None:
     ax.legend(**above, borderaxespad=0.1, handletextpad=0.2, columnspacing=1.2)
 
 
-def plot_survival(lenses: ThreeLenses, ax: Axes) -> None:
+def _plot_survival(lenses: ThreeLenses, ax: Axes) -> None:
     assert lenses.robustness is not None
     order = torch.argsort(lenses.robustness.probability, stable=True)
     total = len(order)
@@ -132,7 +108,7 @@ def plot_survival(lenses: ThreeLenses, ax: Axes) -> None:
     ax.set_ylabel("survives noise")
 
 
-def plot_margins(lenses: ThreeLenses, ax: Axes) -> None:
+def _plot_margins(lenses: ThreeLenses, ax: Axes) -> None:
     assert lenses.margins is not None
     free = lenses.logit_margins[lenses.measured].numpy()
     measured = lenses.margins.margins.double().cpu().numpy()
@@ -156,14 +132,51 @@ def _annotate(ax: Axes, text: str, point: Any, coordinates: Any, align: str) -> 
     ax.annotate(text, point, xycoords=coordinates, color=_COLORS["muted"], **above)
 
 
-PLOTS: Final = {
-    "agreement": plot_agreements,
-    "average-case": plot_survival,
-    "margins": plot_margins,
+_PLOTS: Final = {
+    "agreement": _plot_agreements,
+    "average-case": _plot_survival,
+    "margins": _plot_margins,
 }
 
 
-def fragility(lenses: ThreeLenses) -> dict[str, Tensor]:
+def figures(lenses: ThreeLenses) -> dict[str, str]:
+    """Return the content of an SVG element for each lens that was measured."""
+    return {name: _svg(_PLOTS[name], lenses) for name in _scores(lenses)}
+
+
+def _svg(plot: Callable[[ThreeLenses, Axes], None], lenses: ThreeLenses) -> str:
+    with extra("report"):
+        import matplotlib as mpl
+        from matplotlib.figure import Figure  # pyplot would keep it open
+
+    content, nameless = io.StringIO(), dict.fromkeys(_METADATA)
+    # Another salt for each figure makes identifiers unique on the page.
+    style: Any = style_parameters() | _STYLE | {"svg.hashsalt": plot.__name__}
+    with mpl.rc_context(style):
+        figure = Figure(figsize=_SIZE)
+        plot(lenses, figure.subplots())
+        figure.savefig(content, format="svg", metadata=nameless, transparent=True)
+    # The first tag is of no use in a page; names of groups are those of other figures.
+    _, _, body = content.getvalue().partition("<svg")[2].partition(">")
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
+    for name, color in _COLORS.items():
+        body = body.replace(color, f"var(--{name})")
+    return body
+
+
+def thumbnails(
+    lenses: ThreeLenses, images: Tensor
+) -> dict[str, list[tuple[int, float, str]]]:
+    """Return position, score and picture of the most fragile images by each lens."""
+    rows = {}
+    for name, scores in _scores(lenses).items():
+        order = torch.argsort(torch.nan_to_num(scores, nan=math.inf), stable=True)
+        lowest = [k for k in order[:SHOWN].tolist() if not scores[k].isnan()]
+        rows[name] = [(k, float(scores[k]), _png(images[k])) for k in lowest]
+    return rows
+
+
+def _scores(lenses: ThreeLenses) -> dict[str, Tensor]:
     """Return a score of each image (N,) by each lens that was measured.
 
     The smaller, the more fragile: nats, percent, and steps of 1/255; NaN is unknown.
@@ -179,13 +192,7 @@ def fragility(lenses: ThreeLenses) -> dict[str, Tensor]:
     return scores
 
 
-def most_fragile(scores: Tensor) -> list[int]:
-    """Return the positions of the smallest scores (N,), without NaN."""
-    order = torch.argsort(torch.nan_to_num(scores, nan=math.inf), stable=True)
-    return [index for index in order[:SHOWN].tolist() if not scores[index].isnan()]
-
-
-def thumbnail(image: Tensor) -> str:
+def _png(image: Tensor) -> str:
     """Return a small PNG as data URI; one channel is ink on white, as in the book."""
     from PIL import Image
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,16 +29,7 @@ from robustbook.agreement import (
 )
 from robustbook.lenses import Share, ThreeLenses
 from robustbook.report import _words as words
-from robustbook.report._figures import (
-    FRAGILE,
-    HEIGHT,
-    PLOTS,
-    WIDTH,
-    fragility,
-    most_fragile,
-    svg,
-    thumbnail,
-)
+from robustbook.report._figures import FRAGILE, VIEW_BOX, figures, thumbnails
 from robustbook.report._request import check_target
 
 if TYPE_CHECKING:
@@ -55,16 +45,6 @@ _NUMBERS: Final = re.compile(
 _TEXTS: Final = ("model", "data", "date", "device")
 _ESTIMATE: Final = ("value", "standard_error", "interval")
 _CALIBRATION: Final = ("beta", "interval", "num_samples", "cross_entropy")
-
-#: Script that fits the frame in a notebook to its page, in the theme of the site.
-_FIT: Final = (
-    "const outer = document.documentElement, "
-    "inner = this.contentDocument.documentElement, fit = () => { "
-    "if (outer.dataset.theme) inner.dataset.theme = outer.dataset.theme; "
-    "this.style.height = inner.offsetHeight + 4 + 'px'; }; "
-    "fit(); new ResizeObserver(fit).observe(inner); "
-    "new MutationObserver(fit).observe(outer, { attributeFilter: ['data-theme'] })"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +102,7 @@ class Report:
             object.__setattr__(self, "images", check_images(self.images))
 
     @cached_property
-    def accuracy_estimates(self) -> dict[str, PairedAccuracy]:
+    def accuracies(self) -> dict[str, PairedAccuracy]:
         """The estimated accuracy under each shift, if there is a calibration."""
         if self.calibrated_on is None:
             return {}
@@ -133,8 +113,7 @@ class Report:
         }
 
     @property
-    def accuracies(self) -> dict[str, Share]:
-        """The accuracy under each shift, if the labels are known."""
+    def _true_accuracies(self) -> dict[str, Share]:
         labels = self.lenses.labels
         if labels is None:
             return {}
@@ -150,21 +129,20 @@ class Report:
         numbers = {name: text and str(text) for name, text in texts.items()}
         numbers["seconds"] = None if self.seconds is None else round(self.seconds, 1)
         numbers |= {"versions": versions(), **self.lenses.as_dict()}
-        if estimates := self.accuracy_estimates:
-            true, calibration = (
-                self.accuracies,
-                next(iter(estimates.values())).calibration,
-            )
-            shifts = {
-                shift: {name: getattr(estimate, name) for name in _ESTIMATE}
-                | {"accuracy": true[shift].value if true else None}
-                for shift, estimate in estimates.items()
-            }
-            numbers["accuracy_estimates"] = {
-                "calibration": {n: getattr(calibration, n) for n in _CALIBRATION},
-                "shifts": shifts,
-            }
+        if self.accuracies:
+            numbers["accuracy_estimates"] = self._estimates()
         return dict(strict({"format": FORMAT} | numbers))
+
+    def _estimates(self) -> dict[str, Any]:
+        true = self._true_accuracies
+        shifts = {
+            shift: {name: getattr(estimate, name) for name in _ESTIMATE}
+            | {"accuracy": true[shift].value if true else None}
+            for shift, estimate in self.accuracies.items()
+        }
+        calibration = next(iter(self.accuracies.values())).calibration
+        calibrated = {name: getattr(calibration, name) for name in _CALIBRATION}
+        return {"calibration": calibrated, "shifts": shifts}
 
     @cached_property
     def html(self) -> str:
@@ -173,12 +151,9 @@ class Report:
 
     def _render(self, *, framed: bool) -> str:
         lenses, images = self.lenses, self.images
-        scores, thumbnails = fragility(lenses), {}
+        pictures = {}
         if images is not None and images.shape[1] in (1, 3):
-            thumbnails = {
-                name: {k: thumbnail(images[k]) for k in most_fragile(each)}
-                for name, each in scores.items()
-            }
+            pictures = thumbnails(lenses, images)
         fragile = torch.zeros(len(lenses), dtype=torch.bool)
         if lenses.robustness is not None:
             fragile = lenses.robustness.probability < FRAGILE
@@ -186,23 +161,21 @@ class Report:
         return template("page.html.jinja").render(
             framed=framed,
             words=words,
-            share_of=Share.of,
             report=self,
             lenses=lenses,
             labeled=lenses.labels is not None,
             positions=range(len(lenses)) if self.positions is None else self.positions,
-            titles=words.TITLES,
-            left_out=[words.TITLES[x] for x in words.TITLES if x not in scores],
-            scores=scores,
-            figures={name: svg(PLOTS[name], lenses) for name in scores},
-            view_box=f"0 0 {72 * WIDTH:.1f} {72 * HEIGHT:.1f}",
-            thumbnails=thumbnails,
+            figures=figures(lenses),
+            view_box=VIEW_BOX,
+            thumbnails=pictures,
             fragile=int(fragile.sum()),
             fragile_share=Share.of(fragile),
             misclassified=int((fragile & ~correct).sum()),
             most=math.log(lenses.num_classes),
+            estimates=self.accuracies,
+            accuracies=self._true_accuracies,
+            share_of=Share.of,
             versions=with_versions(),
-            numbers=_as_script(self.numbers),
         )
 
     def write(self, path: Path | str) -> Path:
@@ -219,12 +192,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return a frame for notebooks, which keeps the two styles apart."""
-        page = escape(self._render(framed=True))
-        return (
-            f'<iframe title="Robustness report: {escape(self.model)}" srcdoc="{page}" '
-            f'onload="{_FIT}" style="width: 100%; height: 60rem; border: 0">'
-            "</iframe>"
-        )
+        page = self._render(framed=True)
+        return template("frame.html.jinja").render(model=self.model, page=page)
 
 
 def read_report(source: Path | str) -> dict[str, Any]:
@@ -283,14 +252,9 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     environment.filters["shift_name"] = words.shift_name
     return environment.get_template(name)
-
-
-def _as_script(numbers: dict[str, Any]) -> str:
-    """Return JSON that cannot close the element around it."""
-    text = json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False)
-    return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def with_versions() -> str:
