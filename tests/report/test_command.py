@@ -252,7 +252,8 @@ def test_the_forecast_and_the_time_limit(run, command, tmp_path):
     assert read_report(tmp_path / "page.html")["average_case"] is None
     words = ["--data=mine.npz", "--out=page.html", *FAST[1:], "--minutes=60"]
     said = command("report", "own_nets:Net", *words).stderr
-    assert "60: 20 images fit, 3 input margins; shares are known to ± 22 p" in said
+    assert re.search(r"for 20 images \(.*, 3 input margins \d+ s\)", said)
+    assert "; shares are known to ± 22 percentage points or better; after" in said
     assert read_report(tmp_path / "page.html")["images"] == 20
 
 
@@ -284,7 +285,9 @@ def test_an_interrupted_report_goes_on(run, command, tmp_path, monkeypatch):
     for _ in range(2):
         result = command(*words)
         assert result.exit_code == 0, result.output
-        assert "continuing with the results of an earlier run" in result.stderr
+        assert (
+            "continuing an earlier run of this command, on 13 images" in result.stderr
+        )
         assert len(shifts) == len({*shifts}) == 1 + 7
     resumed = json.loads((tmp_path / "all.json").read_text())
     assert resumed["images"] == 13

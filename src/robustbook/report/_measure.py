@@ -64,7 +64,7 @@ def make(request: Request) -> float:
     with blame(request.model), earlier_work() as earlier:
         count, margin_images = _plan(request, model, images, started)
         if earlier.files:
-            _say("continuing with the results of an earlier run of this command")
+            _say(f"continuing an earlier run of this command, on {count} images")
         images = pool.draw(count, seed=request.seed)
         lenses = measure(request, model, images, margin_images, progress=True)
         source = request.calibration_images(pool, count)
@@ -200,21 +200,18 @@ def _fitting(
             f"fewest, take about {in_words(spent + sum(fewest.values()))}; leave out a "
             "lens with --skip"
         )
-    count, margin_images = draw
-    seconds = lens_seconds(times, count, margin_images)
+    seconds = lens_seconds(times, *draw)
     total, advice = sum(seconds.values()), ""
     if request.minutes is not None:
-        margins = f", {margin_images} input margins" * ("margins" in times)
         # Half the 95 % interval of a share of one half, in percentage points.
-        _say(
-            f"--minutes {request.minutes:g}: {count} images fit{margins}; shares are "
-            f"known to ± {98 / math.sqrt(count):.0f} percentage points or better"
-        )
+        half = 98 / math.sqrt(draw[0])
+        advice = f"; shares are known to ± {half:.0f} percentage points or better"
     elif total > 600:
         advice = "; --minutes 10 takes fewer images, --skip leaves out a lens"
-    parts = ", ".join(f"{lens} {in_words(cost)}" for lens, cost in seconds.items())
+    names = {"margins": f"{draw[1]} input margins"}
+    parts = (f"{names.get(x, x)} {in_words(cost)}" for x, cost in seconds.items())
     _say(
-        f"about {in_words(total)} for {count} images ({parts}){advice}; "
+        f"about {in_words(total)} for {draw[0]} images ({', '.join(parts)}){advice}; "
         "after an interruption, the same command continues"
     )
     return draw
