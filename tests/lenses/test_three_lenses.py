@@ -207,6 +207,42 @@ def test_the_model_is_unchanged_afterwards(data):
     assert wide.logits.dtype == torch.float64
 
 
+@pytest.mark.parametrize("interrupted", [1, 7, 8])
+def test_an_interrupted_call_goes_on(net, twelve, tmp_path, monkeypatch, interrupted):
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    options = {"attack_steps": 2, "noise_samples": 8, "margin_images": 3}
+    expected = three_lenses(net, twelve, **options)
+    count, computed = CountedModel.count, []
+
+    def counted(self, measure, *, per):
+        if len(computed) == interrupted:
+            raise KeyboardInterrupt
+        computed.append(measure)
+        return count(self, measure, per=per)
+
+    monkeypatch.setattr(CountedModel, "count", counted)
+    with pytest.raises(KeyboardInterrupt):
+        three_lenses(net, twelve, resume=True, **options)
+    interrupted = None
+    for _ in range(2):
+        resumed = three_lenses(net, twelve, resume=True, **options)
+        assert len(computed) == 9  # each measure once
+        assert resumed.as_dict() == expected.as_dict()
+        for name in ("robustness", "margins"):
+            kept, fresh = (vars(getattr(each, name)) for each in (resumed, expected))
+            assert kept.keys() == fresh.keys()
+            for field, value in fresh.items():
+                if isinstance(value, torch.Tensor):
+                    assert torch.equal(kept[field], value)
+                else:
+                    assert kept[field] == value
+    # Other images and other settings are measured anew.
+    three_lenses(net, 0.9 * twelve, resume=True, **options)
+    assert len(computed) == 18
+    three_lenses(net, twelve, resume=True, sigma=0.3, **options)
+    assert len(computed) == 27
+
+
 def test_a_constant_model_has_no_consistency():
     def constant(images):
         return images.flatten(1)[:, :3] * 0 + torch.tensor([1.0, 0.0, 0.0])

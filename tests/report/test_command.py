@@ -15,6 +15,7 @@ from robustbook._defaults import LENSES
 from robustbook.agreement import calibrate_beta
 from robustbook.datasets import load_dataset
 from robustbook.lenses import Settings, three_lenses
+from robustbook.lenses._evaluator import Evaluator
 from robustbook.models import load_model
 from robustbook.report import Request, read_images, read_report
 from robustbook.report._measure import check_fit
@@ -251,8 +252,53 @@ def test_the_forecast_and_the_time_limit(run, command, tmp_path):
     assert read_report(tmp_path / "page.html")["average_case"] is None
     words = ["--data=mine.npz", "--out=page.html", *FAST[1:], "--minutes=60"]
     said = command("report", "own_nets:Net", *words).stderr
-    assert "60: 20 images fit, 3 input margins; shares are known to ± 22 p" in said
+    assert re.search(r"for 20 images \(.*, 3 input margins \d+ s\)", said)
+    assert "; shares are known to ± 22 percentage points or better; after" in said
     assert read_report(tmp_path / "page.html")["images"] == 20
+
+
+def test_an_interrupted_report_goes_on(run, command, tmp_path, monkeypatch):
+    """With as many images, although a second pilot would find room for others."""
+    words = ["--data=mine.npz", "--out=page.html", *FAST[1:], "--skip=margins"]
+    words = ["report", "own_nets:Net", *words, "--json=all.json", "--minutes=10"]
+    shifts, now = [], [0.0]
+    method = Evaluator.shifted_logits
+    monkeypatch.setattr(
+        "robustbook.report._measure.time_lenses",
+        lambda *_: {"agreement": now[0] + 40, "average-case": 0.0},
+    )
+
+    def shifted_logits(evaluator, shift):
+        if len(shifts) == 3:
+            shifts.append("interrupted")
+            raise KeyboardInterrupt
+        shifts.append(shift)
+        return method(evaluator, shift)
+
+    monkeypatch.setattr(Evaluator, "shifted_logits", shifted_logits)
+    result = command(*words)
+    assert result.exit_code == 130
+    assert "after an interruption, the same command continues" in result.stderr
+    assert "robustbook: interrupted; the same command continues" in result.stderr
+    assert not (tmp_path / "page.html").exists()
+    now[0] = -30.0
+    for _ in range(2):
+        result = command(*words)
+        assert result.exit_code == 0, result.output
+        assert (
+            "continuing an earlier run of this command, on 13 images" in result.stderr
+        )
+        assert len(shifts) == len({*shifts}) == 1 + 7
+    resumed = json.loads((tmp_path / "all.json").read_text())
+    assert resumed["images"] == 13
+
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / "another"))
+    now[0] = 0.0
+    assert command(*words).exit_code == 0
+    at_once = json.loads((tmp_path / "all.json").read_text())
+    for numbers in (resumed, at_once):
+        numbers.pop("seconds")
+    assert resumed == at_once
 
 
 def test_a_pilot_forecasts_the_time_of_a_slow_model(monkeypatch):
@@ -400,5 +446,4 @@ def test_strengths_default_to_those_of_the_training(
 ):
     out = tmp_path / "page.html"
     request = Request(model=model, data="digits:test", out=out, **options)
-    settings = request.settings(use_training=True)
-    assert (settings.eps, settings.sigma) == strengths
+    assert (request.settings.eps, request.settings.sigma) == strengths

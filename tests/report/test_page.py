@@ -141,7 +141,7 @@ def test_the_table_shows_the_numbers(report, seen):
     images = dict.fromkeys(seen.passes, 40) | {"input margin": 12}
     total = sum(images[name] * cost.forward for name, cost in seen.passes.items())
     assert f"{round(total):,} forward".replace(",", "\N{NARROW NO-BREAK SPACE}") in text
-    assert words.mean_interval(0.5, 1.0) == (0, 1)
+    assert words.mean_interval(0.5, 1.0) == "0.0–100.0\xa0%"
     passes = seen.passes["input margin"]
     ending = f"<td>{passes.forward:.0f} + {passes.backward:.0f}</td></tr>"
     rows = [row for row in report.html.splitlines() if row.endswith(ending)]
@@ -206,22 +206,26 @@ def test_headers_accept_paths_dates_and_arrays(seen):
     assert "Image 1" in text
 
 
-def test_the_summary_follows_from_the_numbers(seen):
+def sentences(page):
+    """Return the sentence of each card."""
+    found = re.findall('<p class="sentence">(.*?)</p>', page.html, re.DOTALL)
+    return [html.unescape(sentence) for sentence in found]
+
+
+def test_the_summary_follows_from_the_numbers(report, seen):
     worst = min(seen.agreements, key=lambda shift: seen.agreements[shift].pa)
-    first = words.agreement_sentence(seen)
+    first, second, third = sentences(report)
     assert words.shift_name(worst) in first
     assert words.percent(seen.agreements[worst].mismatch) in first
-    second = words.average_sentence(seen)
     assert words.percent(float(seen.robustness.probability.mean())) in second
     count = int((seen.robustness.probability < 0.9).sum())
     assert f"{count} of {len(seen)} images less often than nine times in ten" in second
-    third = words.margin_sentence(seen)
     assert "8/255" in third
     assert f"τ = {seen.consistency.tau:.2f}" in third
     for sentence in (first, second, third):
         assert sentence.endswith(".")
         assert not re.search(r"\. [A-Z]", sentence)  # one sentence
-        assert sentence in html.unescape(Report(seen).html)
+        assert f". {html.escape(sentence)}" in report.html  # of its figure
 
 
 def test_the_page_says_that_nothing_changed(unmoved):
@@ -251,8 +255,23 @@ def test_tau_is_read_by_its_interval_and_equal_shifts_are_so_called(
     order = dataclasses.replace(seen.consistency, interval=interval)
     same = dict.fromkeys(seen.agreements, seen.agreements["noise"])
     changed = dataclasses.replace(seen, consistency=order, agreements=same)
-    assert meaning in words.margin_sentence(changed)
-    assert "cannot be told apart" in words.agreement_sentence(changed)
+    agreement, _, margins = sentences(Report(changed))
+    assert meaning in margins
+    assert "costs most (not significantly more than any other)" in agreement
+
+
+def test_shifts_that_may_cost_as_much_are_named(seen):
+    noise, signs = seen.agreements["noise"], 1 - 2.0 * (torch.arange(40) % 2)
+    rows = dict.fromkeys(seen.agreements, noise.per_sample - 1 + 0.1 * signs)
+    rows |= {"fog": noise.per_sample - 2, "contrast": noise.per_sample - 1.9 + signs}
+    agreements = {
+        shift: dataclasses.replace(noise, per_sample=each, pa=float(each.mean()))
+        for shift, each in rows.items()
+    }
+    changed = dataclasses.replace(seen, agreements=agreements)
+    assert words.costliest_first(changed)[1] == ["contrast"]
+    (agreement, *_) = sentences(Report(changed))
+    assert "fog costs most (not significantly more than contrast): there" in agreement
 
 
 def test_bounds_are_numbers_or_fractions():
@@ -337,6 +356,8 @@ def test_a_notebook_shows_it_in_a_frame(report):
     ((tag, attributes),) = Outline(report._repr_html_()).elements
     assert tag == "iframe"
     assert attributes["title"] == "Robustness report: digits-linear"
+    assert {*attributes} == {"title", "srcdoc", "onload", "style"}
+    assert str(attributes["onload"]).count("'") == 4
     page = str(attributes["srcdoc"])
     assert read_report(page) == report.numbers
     # Links open beside the book, not inside of the frame.

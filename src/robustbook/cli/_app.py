@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer import Argument as Argument
@@ -17,9 +17,6 @@ from typer import Option as Option
 
 from robustbook import __version__
 from robustbook import _defaults as defaults
-
-if TYPE_CHECKING:
-    from robustbook.report import Sweep
 
 app = typer.Typer(
     help="Measure the robustness of classifiers.",
@@ -145,16 +142,13 @@ def import_from_here() -> None:
     sys.path.insert(0, str(Path.cwd()))
 
 
-def sweep(engine: str, **options: Any) -> Sweep:
-    """Measure the models of a list."""
-    from robustbook.report import Request, Sweep
-
-    import_from_here()
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say after an interruption that the same command continues."""
     try:
-        return Sweep.over(Request(**options), engine)
+        yield
     except KeyboardInterrupt:
-        kept = "the models so far are kept, and the same command measures the others"
-        fail(f"interrupted; {kept}", status=130)
+        fail("interrupted; the same command continues with what is kept", status=130)
 
 
 def refuse_options(context: typer.Context, kind: str, *options: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,7 +84,8 @@ def score(
     source = dict(zip(_SOURCE, calibrate or (None, None), strict=True))
     others = {"labels": labels, "prior": prior, "groups": groups}
     with as_messages(files | others | source):
-        both, true, weights = _read(files, labels, prior, key, probabilities)
+        both = _read_logits([clean, shifted], key, probabilities=probabilities)
+        true, weights = _read_labels_and_prior(labels, prior)
         if probabilities:
             named = zip(files, both, strict=True)
             both = [log_probabilities(array, name=name) for name, array in named]
@@ -163,12 +163,11 @@ def _read_source(
     """Read logits of one model or more, and the labels."""
     from robustbook._array_files import read_labels
 
-    *logits, labels = files
-    named = {f"{_SOURCE[0]} {number}": path for number, path in enumerate(logits)}
+    *paths, labels = files
     # A key is refused where no file is a .npz file.
-    zipped = any(path.suffix.lower() == ".npz" for path in logits)
-    arrays = _read(named, None, None, key if zipped else None, probabilities)[0]
-    return [*arrays, read_labels(labels)]
+    zipped = any(path.suffix.lower() == ".npz" for path in paths)
+    logits = _read_logits(paths, key if zipped else None, probabilities=probabilities)
+    return [*logits, read_labels(labels)]
 
 
 #: Options of compare that are for a list of models, and for files of logits.
@@ -223,11 +222,14 @@ def compare(
     """
     if len(files) == 1 and files[0].suffix == ".txt":
         _app.refuse_options(context, "four files of logits", *_OF_FILES)
-        with as_messages():
+        with as_messages(), _app.resumable():
+            from robustbook.report import Request, sweep
+
             if data is None:
                 raise ValueError("--data: expected images to measure the models on")
             options = {name: context.params[name] for name in _OF_MODELS}
-            results = _app.sweep(engine, model=str(files[0]), data=data, **options)
+            _app.import_from_here()
+            results = sweep(Request(model=str(files[0]), data=data, **options), engine)
         print_json(results.numbers) if as_json else print(results.table)
         raise typer.Exit(bool(results.failures))
     if len(files) != 4:
@@ -242,7 +244,8 @@ def compare(
     named = dict(zip(arguments, files, strict=True))
     truth = {"labels": labels, "prior": prior, _SOURCE[1]: (calibrate or [None])[-1]}
     with as_messages(named | truth):
-        logits, true, weights = _read(named, labels, prior, key)
+        logits = _read_logits(files, key)
+        true, weights = _read_labels_and_prior(labels, prior)
         first, second = (logits[0], logits[1]), (logits[2], logits[3])
         source = _read_source(calibrate, key) if calibrate else None
         comparison = compare_models(
@@ -258,20 +261,15 @@ def compare(
     print_table(lines, width=26)
 
 
-def _read(
-    files: Mapping[str, Path],
-    labels: Path | None,
-    prior: Path | None,
-    key: str | None,
-    probabilities: bool = False,
-) -> tuple[list[Any], Any, Any]:
-    """Read logits, labels and prior; remark on what may not be logits."""
+def _read_logits(
+    paths: list[Path], key: str | None, *, probabilities: bool = False
+) -> list[Any]:
+    """Read logits; remark on rows that may not be logits."""
     import numpy as np
 
-    from robustbook._array_files import read_array, read_labels
+    from robustbook._array_files import read_array
     from robustbook._checks.arguments import PROBABILITIES, are_probabilities
 
-    paths = [*files.values()]
     if key is not None and not any(path.suffix.lower() == ".npz" for path in paths):
         raise ValueError(
             "--key: expected an .npz file, in which arrays have names, got "
@@ -288,6 +286,12 @@ def _read(
             sums = np.exp(rows).sum(1)
             if sums.max() < 1.001 and sums.min() < 0.99:
                 _app.say(f"{path}: {_TOP}")
+    return logits
+
+
+def _read_labels_and_prior(labels: Path | None, prior: Path | None) -> tuple[Any, Any]:
+    from robustbook._array_files import read_array, read_labels
+
     true = None if labels is None else read_labels(labels)
     weights = None if prior is None else read_array(prior, default="prior").squeeze()
-    return logits, true, weights
+    return true, weights

@@ -74,19 +74,20 @@ def report(
     """
     # The other parameters have the names of the fields of a request.
     options = {n: value for n, value in context.params.items() if n != "engine"}
-    with as_messages():
+    with as_messages(), _app.resumable():
+        from robustbook.report import Request, make, sweep
+
         if model.endswith(".txt"):
             _app.refuse_options(context, "one model", "calibrate", "minutes")
-            results = _app.sweep(engine, **options)
+            _app.import_from_here()
+            results = sweep(Request(**options), engine)
             results.write(out, numbers)
-            count = len(results.models)
+            count = len(results.rows)
             print(f"{out}: {count - len(results.failures)} of {count} models")
             for name, why in results.failures.items():
                 _app.say(f"{name}: not measured: {why}")
             raise typer.Exit(bool(results.failures))
         _app.refuse_options(context, "a list of models", "engine")
-        from robustbook.report import Request, make
-
         if ":" in model and not model.startswith("robustbench:"):
             _app.import_from_here()
         seconds = make(Request(**options))

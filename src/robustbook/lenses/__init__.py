@@ -11,5 +11,6 @@ from robustbook.lenses._measure import three_lenses
 from robustbook.lenses._result import Settings as Settings
 from robustbook.lenses._result import Share as Share
 from robustbook.lenses._result import ThreeLenses
+from robustbook.lenses._resume import cache_key as cache_key  # for the report
 
 __all__ = ["ThreeLenses", "three_lenses"]

@@ -24,6 +24,7 @@ from robustbook.agreement import posterior_agreement
 from robustbook.lenses import _evaluator, _result
 from robustbook.lenses._evaluator import Evaluator
 from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes, Settings
+from robustbook.lenses._resume import cache_key, resumed
 from robustbook.margins import logit_margin
 
 #: With fewer images, standard errors mean nothing.
@@ -51,6 +52,7 @@ def three_lenses(
     batch_size: int = 256,
     progress: bool = True,
     device: str | torch.device | None = None,
+    resume: bool = False,
 ) -> _result.ThreeLenses:
     """Measure a model with all :class:`ThreeLenses`, on the same images.
 
@@ -98,6 +100,9 @@ def three_lenses(
     device : str or torch.device, optional
         Where to run: "auto" for a CUDA device if there is one; by default where the
         model is. The result is on the CPU.
+    resume : bool, default False
+        Keep each finished measure in the cache (the folder ROBUSTBOOK_CACHE): after an
+        interruption, the same call goes on with the next one.
 
     Warns
     -----
@@ -167,13 +172,18 @@ def three_lenses(
             measures[AVERAGE_CASE] = evaluator.noise_survival
         if "margins" not in skip:
             measures[INPUT_MARGIN] = partial(evaluator.input_margins, drawn)
+        if resume:
+            key = cache_key(model, settings, place, clean, logits, drawn)
         results: dict[str, Any] = {}
         passes = {_result.CLEAN: Passes(1.0, 0.0)}
         # With None, tqdm shows the bar on a terminal only.
         hidden = None if progress else True
         for name in tqdm(measures, "measures", leave=False, disable=hidden):
             count = len(drawn) if name == INPUT_MARGIN else len(clean)
-            results[name], passes[name] = counted.count(measures[name], per=count)
+            measure = partial(counted.count, measures[name], per=count)
+            if resume:
+                measure = partial(resumed, key, name, measure)
+            results[name], passes[name] = measure()
     predicted, logit_margins = logits.argmax(dim=1), logit_margin(logits)
     robustness = results.pop(AVERAGE_CASE, None)
     margins = results.pop(INPUT_MARGIN, None)

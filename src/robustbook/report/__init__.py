@@ -6,7 +6,7 @@ numbers as JSON for :func:`read_report`.
 """
 
 from robustbook.report._data import read_images
-from robustbook.report._many import Sweep as Sweep  # for the command line
+from robustbook.report._many import sweep as sweep  # for the command line
 from robustbook.report._measure import make as make
 from robustbook.report._page import Report, read_report
 from robustbook.report._request import Request as Request

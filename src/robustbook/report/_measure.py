@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +20,14 @@ from robustbook._checks.models import (
     check_model_logits,
     model_dtype,
 )
-from robustbook.lenses import FEWEST, Settings, ThreeLenses, three_lenses
-from robustbook.lenses import compute_logits as compute_in_batches
+from robustbook._store.cache import cached_arrays, earlier_work
+from robustbook.lenses import (
+    FEWEST,
+    ThreeLenses,
+    cache_key,
+    compute_logits,
+    three_lenses,
+)
 from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
 from robustbook.report._page import Report, image_scores, write_files
@@ -48,22 +56,22 @@ def make(request: Request) -> float:
             f"{pool.name}: no array is named labels (but {', '.join(pool.others)}); "
             "measured without labels"
         )
-    images, settings = request.draw(pool), request.settings(use_training=True)
+    images = request.draw(pool)
     model = load_fitting(request, images)
     source = request.calibration_images(pool, len(images))
     if source is not None:
         check_fit(model, source, request.model)
-    with blame(request.model):
-        few = sample(model, images, BATCH_SIZE)
-        times = time_lenses(model, few, settings, request.lenses)
-        spent = time.monotonic() - started
-        count, margin_images = _plan(request, times, len(images), spent)
+    with blame(request.model), earlier_work() as earlier:
+        count, margin_images = _plan(request, model, images, started)
+        if earlier.files:
+            _say(f"continuing an earlier run of this command, on {count} images")
         images = pool.draw(count, seed=request.seed)
-        lenses = measure(model, images, request, settings, margin_images, progress=True)
+        lenses = measure(request, model, images, margin_images, progress=True)
         source = request.calibration_images(pool, count)
         calibrated_on = None
         if lenses.agreements and source is not None:
-            logits = compute_logits(model, source, len(source))
+            pixels = sample(model, source, len(source))
+            logits = compute_logits(model, pixels, BATCH_SIZE, pixels.device)
             if request.calibrate is not None or bool((logits != logits[:, :1]).any()):
                 calibrated_on = logits, source.labels
     positions, device = images.positions.tolist(), request.torch_device
@@ -75,7 +83,7 @@ def make(request: Request) -> float:
         data=images.name,
         date=datetime.now(UTC).date().isoformat(),
         device=torch.cuda.get_device_name(device) if "cuda" in device else device,
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - started + earlier.seconds,
         calibrated_on=calibrated_on,
         calibration_data=source.name if source else None,
     )
@@ -99,31 +107,25 @@ def load_fitting(request: Request, images: Images) -> nn.Module:
 
 
 def measure(
+    request: Request,
     model: nn.Module,
     images: Images,
-    request: Request,
-    settings: Settings,
     margin_images: int,
     *,
     progress: bool = False,
 ) -> ThreeLenses:
-    """Measure the lenses that were asked for."""
+    """Measure the lenses that were asked for; each finished measure is kept."""
     return three_lenses(
         model,
         images.images,
         images.labels,
-        **vars(settings),
+        **vars(request.settings),
         skip=request.skip,
         margin_images=margin_images,
         batch_size=BATCH_SIZE,
         progress=progress,
+        resume=True,
     )
-
-
-def compute_logits(model: nn.Module, images: Images, count: int) -> Tensor:
-    """Return the logits of the first images on the CPU."""
-    pixels = sample(model, images, count)
-    return compute_in_batches(model, pixels, BATCH_SIZE, pixels.device)
 
 
 def check_fit(model: nn.Module, images: Images, name: str) -> None:
@@ -162,6 +164,29 @@ def sample(model: nn.Module, images: Images, count: int) -> Tensor:
 
 
 def _plan(
+    request: Request, model: nn.Module, images: Images, started: float
+) -> tuple[int, int]:
+    """Return how many images and input margins to measure.
+
+    They are kept in the cache, since a run that continues has to measure the same ones,
+    although its pilot would take another time.
+    """
+    pixels, settings = sample(model, images, BATCH_SIZE), request.settings
+
+    def pilot() -> dict[str, Any]:
+        times = time_lenses(model, pixels, settings, request.lenses)
+        spent = time.monotonic() - started
+        return {"draw": np.array(_fitting(request, times, len(images), spent))}
+
+    logits = compute_logits(model, pixels, BATCH_SIZE, pixels.device)
+    key = cache_key(model, settings, request.torch_device, images.images, logits)
+    options = request.lenses, request.minutes, request.margin_images
+    key = {**key, "plan": json.dumps(options)}
+    count, margin_images = cached_arrays(key, pilot, code=__name__)["draw"].tolist()
+    return count, margin_images
+
+
+def _fitting(
     request: Request, times: dict[str, float], available: int, spent: float
 ) -> tuple[int, int]:
     """Choose how many images and input margins to measure; print the forecast."""
@@ -175,20 +200,20 @@ def _plan(
             f"fewest, take about {in_words(spent + sum(fewest.values()))}; leave out a "
             "lens with --skip"
         )
-    count, margin_images = draw
-    seconds = lens_seconds(times, count, margin_images)
+    seconds = lens_seconds(times, *draw)
     total, advice = sum(seconds.values()), ""
     if request.minutes is not None:
-        margins = f", {margin_images} input margins" * ("margins" in times)
         # Half the 95 % interval of a share of one half, in percentage points.
-        _say(
-            f"--minutes {request.minutes:g}: {count} images fit{margins}; shares are "
-            f"known to ± {98 / math.sqrt(count):.0f} percentage points or better"
-        )
+        half = 98 / math.sqrt(draw[0])
+        advice = f"; shares are known to ± {half:.0f} percentage points or better"
     elif total > 600:
         advice = "; --minutes 10 takes fewer images, --skip leaves out a lens"
-    parts = ", ".join(f"{lens} {in_words(cost)}" for lens, cost in seconds.items())
-    _say(f"about {in_words(total)} for {count} images ({parts}){advice}")
+    names = {"margins": f"{draw[1]} input margins"}
+    parts = (f"{names.get(x, x)} {in_words(cost)}" for x, cost in seconds.items())
+    _say(
+        f"about {in_words(total)} for {draw[0]} images ({', '.join(parts)}){advice}; "
+        "after an interruption, the same command continues"
+    )
     return draw
 
 

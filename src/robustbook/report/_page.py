@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +29,7 @@ from robustbook.agreement import (
 )
 from robustbook.lenses import Share, ThreeLenses
 from robustbook.report import _words as words
-from robustbook.report._figures import figures, fragile_rows
+from robustbook.report._figures import FRAGILE, VIEW_BOX, figures, thumbnails
 from robustbook.report._request import check_target
 
 if TYPE_CHECKING:
@@ -44,16 +43,8 @@ _NUMBERS: Final = re.compile(
 )
 
 _TEXTS: Final = ("model", "data", "date", "device")
-
-#: Script that fits the frame in a notebook to its page, in the theme of the site.
-_FIT: Final = (
-    "const outer = document.documentElement, "
-    "inner = this.contentDocument.documentElement, fit = () => { "
-    "if (outer.dataset.theme) inner.dataset.theme = outer.dataset.theme; "
-    "this.style.height = inner.offsetHeight + 4 + 'px'; }; "
-    "fit(); new ResizeObserver(fit).observe(inner); "
-    "new MutationObserver(fit).observe(outer, { attributeFilter: ['data-theme'] })"
-)
+_ESTIMATE: Final = ("value", "standard_error", "interval")
+_CALIBRATION: Final = ("beta", "interval", "num_samples", "cross_entropy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +112,16 @@ class Report:
             for shift, logits in lenses.shifted_logits.items()
         }
 
+    @property
+    def _true_accuracies(self) -> dict[str, Share]:
+        labels = self.lenses.labels
+        if labels is None:
+            return {}
+        return {
+            shift: Share.of(logits.argmax(dim=1) == labels)
+            for shift, logits in self.lenses.shifted_logits.items()
+        }
+
     @cached_property
     def numbers(self) -> dict[str, Any]:
         """The numbers of the page, as JSON can hold them."""
@@ -129,10 +130,19 @@ class Report:
         numbers["seconds"] = None if self.seconds is None else round(self.seconds, 1)
         numbers |= {"versions": versions(), **self.lenses.as_dict()}
         if self.accuracies:
-            numbers["accuracy_estimates"] = words.estimates(
-                self.lenses, self.accuracies
-            )
+            numbers["accuracy_estimates"] = self._estimates()
         return dict(strict({"format": FORMAT} | numbers))
+
+    def _estimates(self) -> dict[str, Any]:
+        true = self._true_accuracies
+        shifts = {
+            shift: {name: getattr(estimate, name) for name in _ESTIMATE}
+            | {"accuracy": true[shift].value if true else None}
+            for shift, estimate in self.accuracies.items()
+        }
+        calibration = next(iter(self.accuracies.values())).calibration
+        calibrated = {name: getattr(calibration, name) for name in _CALIBRATION}
+        return {"calibration": calibrated, "shifts": shifts}
 
     @cached_property
     def html(self) -> str:
@@ -141,54 +151,32 @@ class Report:
 
     def _render(self, *, framed: bool) -> str:
         lenses, images = self.lenses, self.images
-        positions = range(len(lenses)) if self.positions is None else self.positions
-        rows = []
+        pictures = {}
         if images is not None and images.shape[1] in (1, 3):
-            rows = fragile_rows(
-                lenses, images, [int(position) for position in positions]
-            )
+            pictures = thumbnails(lenses, images)
+        fragile = torch.zeros(len(lenses), dtype=torch.bool)
+        if lenses.robustness is not None:
+            fragile = lenses.robustness.probability < FRAGILE
+        correct = fragile if lenses.correct is None else lenses.correct
         return template("page.html.jinja").render(
             framed=framed,
-            book=words.BOOK,
             words=words,
-            share_of=Share.of,
-            model=self.model,
-            header=self._header(),
+            report=self,
             lenses=lenses,
-            cards=words.cards(lenses),
-            estimates=self.accuracies,
-            accuracies=words.true_accuracies(lenses),
+            labeled=lenses.labels is not None,
+            positions=range(len(lenses)) if self.positions is None else self.positions,
             figures=figures(lenses),
-            rows=rows,
+            view_box=VIEW_BOX,
+            thumbnails=pictures,
+            fragile=int(fragile.sum()),
+            fragile_share=Share.of(fragile),
+            misclassified=int((fragile & ~correct).sum()),
             most=math.log(lenses.num_classes),
-            numbers=_as_script(self.numbers),
+            estimates=self.accuracies,
+            accuracies=self._true_accuracies,
+            share_of=Share.of,
+            versions=with_versions(),
         )
-
-    def _header(self) -> list[tuple[str, str]]:
-        lenses, settings = self.lenses, self.lenses.settings
-        options = [f"ε = {words.eps_in_words(settings.eps)}"]
-        if lenses.agreements:
-            options[0] += f", PGD with {settings.attack_steps} steps"
-            options.append(f"corruptions at severity {settings.severity}")
-        options.append(f"σ = {settings.sigma:g}")
-        if lenses.robustness is not None:
-            options[-1] += f", {settings.noise_samples} copies"
-        if lenses.margins is not None:
-            options.append(f"{len(lenses.measured)} input margins")
-        options.append(f"seed {settings.seed}")
-        labels = "" if lenses.labels is None else ", with labels"
-        device = self.device and f"on {self.device}"
-        duration = None if self.seconds is None else f"{self.seconds:.0f} s"
-        images = f"{len(lenses)} images, {lenses.num_classes} classes{labels}"
-        facts = {
-            "Data": f"{self.data}: {images}",
-            "Settings": "; ".join(options),
-            "Calibrated": words.calibration(self.accuracies, self.calibration_data),
-            "Left out": ", ".join(words.left_out(lenses)),
-            "Made": ", ".join(map(str, filter(None, [self.date, device, duration]))),
-            "With": with_versions(),
-        }
-        return [(name, value) for name, value in facts.items() if value]
 
     def write(self, path: Path | str) -> Path:
         """Write the page, completely or not at all, and return its path.
@@ -204,12 +192,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return a frame for notebooks, which keeps the two styles apart."""
-        page = escape(self._render(framed=True))
-        return (
-            f'<iframe title="Robustness report: {escape(self.model)}" srcdoc="{page}" '
-            f'onload="{_FIT}" style="width: 100%; height: 60rem; border: 0">'
-            "</iframe>"
-        )
+        page = self._render(framed=True)
+        return template("frame.html.jinja").render(model=self.model, page=page)
 
 
 def read_report(source: Path | str) -> dict[str, Any]:
@@ -268,13 +252,9 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    environment.filters["shift_name"] = words.shift_name
     return environment.get_template(name)
-
-
-def _as_script(numbers: dict[str, Any]) -> str:
-    """Return JSON that cannot close the element around it."""
-    text = json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False)
-    return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def with_versions() -> str:

@@ -59,7 +59,7 @@ class Request:
         for option, value in (("--sigma", self.sigma), ("--minutes", self.minutes)):
             if value is not None:
                 check_positive(option, value)
-        self.settings(use_training=False)
+        _ = self.settings  # checked
         targets = [path for path in (self.out, self.numbers) if path is not None]
         for path in targets:
             check_target(path)
@@ -78,16 +78,16 @@ class Request:
         """The device, with "auto" resolved."""
         return str(torch.empty(0, device=resolve_device(self.device)).device)
 
-    def settings(self, *, use_training: bool) -> Settings:
-        """Return the settings of the measurement.
+    @property
+    def settings(self) -> Settings:
+        """The settings of the measurement.
 
-        If `use_training`, ε and σ that were not given are those that our own networks
-        were trained with.
+        If ε and σ were not given, they are those that a network of ours was trained
+        with.
         """
         recipe = {}
-        if use_training:
-            with suppress(ValueError):  # not one of our networks
-                recipe = checkpoint_entry(self.model)["recipe"]
+        with suppress(ValueError):  # not one of our networks
+            recipe = checkpoint_entry(self.model)["recipe"]
         return Settings(
             eps=(self.eps and parse_eps(self.eps))
             or recipe.get("adversarial_eps")
