@@ -153,12 +153,9 @@ def test_images_do_not_depend_on_their_batch_but_on_the_seed(scene, kind):
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_only_rounds(images, kind, dtype):
-    corrupted = corrupt(images.to(dtype), kind)
-    assert corrupted.dtype == dtype
-    exact = corrupt(images.to(dtype).float(), kind)
-    step = torch.finfo(dtype).eps
-    torch.testing.assert_close(corrupted.float(), exact, rtol=0, atol=2 * step)
+def test_images_in_half_precision_become_float32(images, kind, dtype):
+    rounded = images.to(dtype)
+    assert torch.equal(corrupt(rounded, kind), corrupt(rounded.float(), kind))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +241,7 @@ def test_pixelate_and_jpeg_are_those_of_pillow():
         ({"seed": -1}, "seed"),
         ({"images": torch.zeros(3, 8, 8)}, r"shape \(N, C, H, W\)"),
         ({"images": torch.zeros(0, 1, 8, 8)}, "at least one"),
-        ({"images": torch.full((1, 1, 2, 2), torch.nan)}, "finite pixels"),
+        ({"images": torch.full((1, 1, 2, 2), torch.nan)}, "expected finite numbers"),
         ({"images": torch.full((1, 1, 2, 2), 200.0)}, "divide them by 255"),
         ({"images": torch.full((1, 1, 2, 2), -1.0)}, "normalization belongs"),
         ({"images": torch.zeros(1, 1, 8, 8).byte()}, r"bytes: images.float\(\) / 255"),

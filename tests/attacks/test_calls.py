@@ -223,11 +223,6 @@ def test_bad_options_of_single_attacks(attack, options, message):
         attack(lambda x: first_pixels(x)[:, :2], IMAGES, **options)
 
 
-def test_a_model_on_another_device_is_refused(digits):
-    with pytest.raises(ValueError, match=r"got meta; call model.to\(\"meta\"\)"):
-        fgsm(*digits[:2], eps=0.1, device="meta")
-
-
 @pytest.mark.parametrize(
     ("attack", "library", "module"),
     [

@@ -8,7 +8,6 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,9 +54,9 @@ def where_logits_are(output: object) -> str:
     """Return how to access the logits in a model's output; "" if that is unknown."""
     if hasattr(output, "logits"):
         return ".logits"
-    if isinstance(output, Mapping) and output:
-        return f"[{'logits' if 'logits' in output else next(iter(output))!r}]"
-    return ""
+    if isinstance(output, Mapping):
+        return "['logits']"
+    return "[0]" if isinstance(output, tuple) else ""
 
 
 def as_real(name: str, value: Any) -> Tensor:
@@ -86,24 +85,13 @@ def check_logits(
         )
     if logits.ndim == 2 and len(logits) == 0 and empty:
         return logits
-    if logits.ndim != 2 or len(logits) == 0:
+    if logits.ndim != 2 or len(logits) == 0 or logits.shape[1] < 2:
         raise ValueError(
-            f"{name}: expected shape (N, K), samples by classes, with at least one "
-            f"sample, got {tuple(logits.shape)}"
+            f"{name}: expected shape (N, K), at least one sample by at least 2 "
+            f"classes, got {tuple(logits.shape)}; for a single binary score z pass the "
+            "two logits (0, z)"
         )
-    if logits.shape[1] < 2:
-        raise ValueError(
-            f"{name}: expected at least 2 classes, got shape {tuple(logits.shape)}; "
-            "for a single binary score z pass the two logits (0, z)"
-        )
-    low, high = (float(bound) for bound in logits.aminmax())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(_first_not_finite(name, logits, start))
-    if max(-low, high) > LARGEST_LOGIT:
-        raise ValueError(
-            f"{name}: expected logits within ±{LARGEST_LOGIT:g}, got "
-            f"{low if -low > high else high:g}; divide all of them by one constant"
-        )
+    _check_finite(name, logits, largest=LARGEST_LOGIT, start=start)
     return logits
 
 
@@ -132,12 +120,11 @@ def check_views(*views: Any, empty: bool = False, start: int = 0) -> tuple[Tenso
     """Check two or more arrays of the same samples under different conditions."""
     if len(views) < 2:
         raise TypeError(f"views: expected two or more arrays, got {len(views)}")
-    names = view_names(len(views))
-    check = partial(check_logits, empty=empty, start=start)
-    checked = tuple(map(check, names, views))
-    for name, view in zip(names[1:], checked[1:], strict=True):
-        check_paired((names[0], name), checked[0], view)
-    return checked
+    named = list(zip(view_names(len(views)), views, strict=True))
+    checked = [check_logits(*view, empty=empty, start=start) for view in named]
+    for (name, _), view in zip(named, checked, strict=True):
+        check_paired(("logits", name), checked[0], view)
+    return tuple(checked)
 
 
 def view_names(count: int) -> list[str]:
@@ -147,21 +134,11 @@ def view_names(count: int) -> list[str]:
 
 
 def check_paired(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
-    """Refuse arrays with different shapes or devices."""
+    """Refuse arrays with different shapes."""
     if first.shape != second.shape:
         raise ValueError(
             f"{names[1]}: expected the shape of {names[0]}, {tuple(first.shape)} "
             f"(row i of both must be the same sample), got {tuple(second.shape)}"
-        )
-    check_together(names, first, second)
-
-
-def check_together(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
-    """Refuse tensors on different devices."""
-    if first.device != second.device:
-        raise ValueError(
-            f"{names[1]}: expected device {first.device}, as {names[0]}, got "
-            f"{second.device}; move one of them"
         )
 
 
@@ -189,9 +166,25 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
     return weights / total
 
 
+def check_real(
+    name: str,
+    value: Any,
+    kind: str = "a number",
+    fits: Callable[[float], bool] = lambda x: not math.isnan(x),
+) -> float:
+    """Return `value` as a float that fits; `kind` says in words which ones do."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: expected {kind}, got {value!r}") from None
+    if not fits(number):
+        raise ValueError(f"{name}: expected {kind}, got {number:g}")
+    return number
+
+
 def check_positive(name: str, value: Any) -> float:
     """Return `value` as a positive finite float."""
-    return _in_range(
+    return check_real(
         name, value, "a positive finite number", lambda x: 0 < x < math.inf
     )
 
@@ -211,24 +204,17 @@ def check_non_negative(name: str, value: Any, *, infinite: bool = False) -> floa
     """Return `value` as a float of at least 0; infinity only if allowed."""
     kind = f"a {'' if infinite else 'finite '}number of at least 0"
     most = math.inf if infinite else sys.float_info.max
-    return _in_range(name, value, kind, lambda x: 0 <= x <= most)
+    return check_real(name, value, kind, lambda x: 0 <= x <= most)
 
 
 def check_fraction(name: str, value: Any) -> float:
     """Return `value` as a float in [0, 1]."""
-    return _in_range(name, value, "a number in [0, 1]", lambda x: 0 <= x <= 1)
+    return check_real(name, value, "a number in [0, 1]", lambda x: 0 <= x <= 1)
 
 
 def check_level(level: Any) -> float:
     """Return the coverage of an interval, below 1 by so much that it is finite."""
-    return _in_range("level", level, "a number in (0, 1)", lambda x: 0 < x < 1 - 1e-12)
-
-
-def _in_range(name: str, value: Any, kind: str, fits: Callable[[float], bool]) -> float:
-    number = check_real(name, value)
-    if not fits(number):
-        raise ValueError(f"{name}: expected {kind}, got {number:g}")
-    return number
+    return check_real("level", level, "a number in (0, 1)", lambda x: 0 < x < 1 - 1e-12)
 
 
 def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
@@ -262,19 +248,17 @@ def check_labels(
     name: str, value: Any, *, length: int, num_classes: int | None = None
 ) -> Tensor:
     """Return `value` as int64 labels of shape (length,); 2.0 counts as 2."""
-    labels = as_tensor(name, value)
-    if labels.dtype == torch.bool:
-        raise TypeError(f"{name}: expected integer labels, got dtype {labels.dtype}")
-    fractional = labels[labels != labels.long()]  # NaN and infinity, too
+    numbers = as_tensor(name, value)
+    if numbers.shape != (length,):
+        raise ValueError(
+            f"{name}: expected shape ({length},), one label a sample, got "
+            f"{tuple(numbers.shape)}"
+        )
+    labels = numbers.long()
+    fractional = numbers[numbers != labels]  # NaN and infinity, too
     if len(fractional):
         entry = float(fractional[0])
         raise TypeError(f"{name}: expected integer labels, got {entry:g} among them")
-    if labels.shape != (length,):
-        raise ValueError(
-            f"{name}: expected shape ({length},), one label a sample, got "
-            f"{tuple(labels.shape)}"
-        )
-    labels = labels.to(torch.int64)
     if num_classes is not None and length:
         low, high = (int(bound) for bound in labels.aminmax())
         if low < 0 or high >= num_classes:
@@ -285,18 +269,7 @@ def check_labels(
     return labels
 
 
-def check_real(name: str, value: Any) -> float:
-    """Return `value` as a float that is not NaN."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: expected a real number, got {value!r}") from None
-    if math.isnan(number):
-        raise ValueError(f"{name}: expected a number, got NaN")
-    return number
-
-
-def check_features(name: str, value: Any, *, largest: float = LARGEST_LOGIT) -> Tensor:
+def check_features(name: str, value: Any) -> Tensor:
     """Return `value` as finite float64 features (N, D); N and D are at least 1."""
     features = as_real(name, value)
     if features.ndim != 2 or 0 in features.shape:
@@ -304,20 +277,14 @@ def check_features(name: str, value: Any, *, largest: float = LARGEST_LOGIT) -> 
             f"{name}: expected shape (N, D), samples by features, both at least 1, "
             f"got {tuple(features.shape)}; flatten feature maps: {name}.flatten(1)"
         )
-    size = float(features.abs().max())
-    if not math.isfinite(size):
-        raise ValueError(_first_not_finite(name, features))
-    if size > largest:
-        raise ValueError(f"{name}: expected features within ±{largest:g}, got {size:g}")
+    _check_finite(name, features)
     return features
 
 
-def check_feature_sets(
-    features: Any, shifted_features: Any, *, largest: float = math.inf
-) -> tuple[Tensor, Tensor]:
+def check_feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Tensor]:
     """Return two sets of features in one space, not necessarily paired, as float64."""
-    first = check_features("features", features, largest=largest)
-    second = check_features("shifted_features", shifted_features, largest=largest)
+    first = check_features("features", features)
+    second = check_features("shifted_features", shifted_features)
     if first.shape[1] != second.shape[1]:
         raise ValueError(
             f"shifted_features: expected {first.shape[1]} features a sample, as "
@@ -326,13 +293,26 @@ def check_feature_sets(
     return first, second
 
 
-def _first_not_finite(name: str, values: Tensor, start: int = 0) -> str:
-    """Return the message for the first NaN or infinity."""
-    row, *index = (~values.isfinite()).nonzero()[0].tolist()
+def _check_finite(
+    name: str,
+    values: Tensor,
+    *,
+    largest: float = sys.float_info.max,
+    start: int = 0,
+) -> None:
+    """Refuse NaN, infinity, and numbers beyond the largest; name the first of them."""
+    low, high = (float(bound) for bound in values.aminmax())
+    if max(-low, high) <= largest:  # never true of NaN
+        return
+    row, *index = (~(values.double().abs() <= largest)).nonzero()[0].tolist()
     entry = float(values[(row, *index)])
     remedy = "remove such samples from both arrays or mend the model"
-    if entry == -math.inf:
+    if math.isfinite(entry):
+        remedy = f"divide all by one constant, to be within ±{largest:g}"
+    elif entry == -math.inf:
         remedy = "clip probabilities before their logarithm, or leave out the class"
-    got = "NaN" if math.isnan(entry) else f"{entry}"
+    got = "NaN" if math.isnan(entry) else f"{entry:g}"
     place = (start + row, *index)
-    return f"{name}: expected finite numbers, got {got} at index {place}; {remedy}"
+    raise ValueError(
+        f"{name}: expected finite numbers, got {got} at index {place}; {remedy}"
+    )

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,41 +18,31 @@ def model_logits(model: Model, images: Tensor, kind: str = "images") -> Tensor:
     The model gets a copy, since it may work in place. The message calls the images
     ``kind``. The logits carry the gradient of the model.
     """
-    return check_finite_logits(ask_model(model, images), images, kind)
-
-
-def ask_model(model: Model, images: Tensor) -> Tensor:
-    """Call the model on a copy of the images; check type and shape of its logits."""
-    try:
-        logits = model(images.clone())
-    except RuntimeError as error:
-        dtype = model_dtype(model)
-        if dtype in (None, images.dtype):
-            raise
-        raise TypeError(
-            f"images: expected the dtype of the model's parameters, {dtype}, got "
-            f"{images.dtype}; convert the images to it or call model.to({images.dtype})"
-        ) from error
-    return check_model_logits(logits, len(images))
+    logits = check_model_logits(model(images.clone()), len(images))
+    bad = ~torch.isfinite(logits.detach()).all(dim=1)
+    if bool(bad.any()):
+        # A search may try images beyond the largest number, and drops them itself.
+        bad &= torch.isfinite(images.detach()).flatten(1).all(dim=1)
+    if bool(bad.any()):
+        raise ValueError(
+            f"model: expected finite logits, got NaN or infinity on {int(bad.sum())} "
+            f"of {len(bad)} {kind}; mend the model, or compute in float64"
+        )
+    return logits
 
 
 def check_is_tensor(output: object) -> Tensor:
     """Return the output of a model if it is a tensor; else say how to get one."""
     if isinstance(output, Tensor):
         return output
-    part = where_logits_are(output)
-    if isinstance(output, tuple | list) and output and not part:
-        part = "[0]"
-    remedy = "return logits of shape (N, K) from forward"
-    if part:
+    remedy = (
+        "return logits of shape (N, K) from forward; for a network outside PyTorch, "
+        "numpy.save the logits and score them with robustbook score"
+    )
+    if part := where_logits_are(output):
         remedy = (
             "after creating the model, add: model.register_forward_hook("
             f"lambda module, images, output: output{part})"
-        )
-    elif isinstance(output, np.ndarray):
-        remedy = (
-            "attacks need gradients, so use a network in PyTorch; for any other, "
-            "numpy.save the logits and score them with robustbook score"
         )
     raise TypeError(
         f"model: expected a tensor of logits, got {type(output).__name__}; {remedy}"
@@ -72,20 +61,6 @@ def check_model_logits(logits: object, count: int) -> Tensor:
         raise ValueError(
             f"model: expected logits of shape ({count}, K) with K of at least 2, got "
             f"{tuple(logits.shape)}"
-        )
-    return logits
-
-
-def check_finite_logits(logits: Tensor, images: Tensor, kind: str = "images") -> Tensor:
-    """Refuse NaN and infinity, unless the image itself is not finite."""
-    bad = ~torch.isfinite(logits.detach()).all(dim=1)
-    if bool(bad.any()):
-        # A search may try images beyond the largest number, and drops them itself.
-        bad &= torch.isfinite(images.detach()).flatten(1).all(dim=1)
-    if bool(bad.any()):
-        raise ValueError(
-            f"model: expected finite logits, got NaN or infinity on {int(bad.sum())} "
-            f"of {len(bad)} {kind}; mend the model, or compute in float64"
         )
     return logits
 
@@ -116,19 +91,12 @@ def find_device(
     model: Model, images: Tensor, device: str | torch.device | None
 ) -> torch.device:
     """Return the device asked for, else that of the model, else that of the images."""
-    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     if device is None:
-        return images.device if parameter is None else parameter.device
+        modules = model.parameters() if isinstance(model, nn.Module) else ()
+        return next(iter(modules), images).device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    # An empty tensor resolves "cuda" to a device with its number.
-    requested = torch.empty(0, device=device).device
-    if parameter is not None and parameter.device != requested:
-        raise ValueError(
-            f"device: expected that of the model, {parameter.device}, got {requested}; "
-            f'call model.to("{requested}") first'
-        )
-    return requested
+    return torch.device(device)
 
 
 @contextmanager

@@ -75,9 +75,7 @@ class Classifier(nn.Module):
 
     def _call(self, images: Tensor) -> Tensor:
         model, dtype = self._hidden
-        # Logits that overflow float32 are refused, too.
-        logits = models.ask_model(model, images.to(dtype)).float()
-        return models.check_finite_logits(logits, images)
+        return models.model_logits(model, images.to(dtype)).float()
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ def run_attack(
     check_choice("norm", settings.norm, NORMS)
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
-    clean = check_images(images, planes=False, half=False)
+    clean = check_images(images, planes=False)
     truth = None
     if labels is not None:
         truth = check_labels("labels", labels, length=len(clean))

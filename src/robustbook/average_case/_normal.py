@@ -15,7 +15,6 @@ from robustbook._checks.arguments import (
     as_tensor,
     check_count,
     check_power_of_two,
-    check_together,
 )
 from robustbook.average_case import _separation
 from robustbook.average_case._union import bivariate, failure_probability
@@ -163,7 +162,6 @@ def _check_problem(mean: ArrayLike, covariance: ArrayLike) -> tuple[Tensor, Tens
         means = as_real("mean", means)
     if not covariances.is_floating_point():
         covariances = as_real("covariance", covariances)
-    check_together(("mean", "covariance"), means, covariances)
     dimension = means.shape[-1] if means.ndim else 0
     try:
         shape = np.broadcast_shapes(means.shape[:-1], covariances.shape[:-2])

@@ -184,7 +184,7 @@ def corrupt(
     Returns
     -------
     Tensor, shape (N, C, H, W)
-        Images in [0, 1], of the same type and on the same device.
+        Images in [0, 1], on the same device; those of 16 bits become float32.
 
     Raises
     ------

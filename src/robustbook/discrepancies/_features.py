@@ -9,12 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from robustbook._checks.arguments import (
-    LARGEST_LOGIT,
     ArrayLike,
     check_feature_sets,
     check_paired,
     check_positive,
-    check_together,
 )
 from robustbook.discrepancies._posteriors import Reduction, reduced
 
@@ -103,7 +101,7 @@ def centroid_distance(
     >>> centroid_distance(clean, [[1.0, 3.0], [1.0, 5.0]])
     4.0
     """
-    clean, shifted = _feature_sets(features, shifted_features)
+    clean, shifted = check_feature_sets(features, shifted_features)
     distance = float(torch.linalg.vector_norm(clean.mean(0) - shifted.mean(0)))
     return distance / math.sqrt(_total_variance(clean)) if relative else distance
 
@@ -223,7 +221,7 @@ def frechet_distance(
     >>> round(frechet_distance(clean, shifted), 9)
     20.0
     """
-    clean, shifted = _feature_sets(features, shifted_features)
+    clean, shifted = check_feature_sets(features, shifted_features)
     for name, values in (("features", clean), ("shifted_features", shifted)):
         count, dimension = values.shape
         if count <= dimension:
@@ -246,23 +244,12 @@ def frechet_distance(
     return distance / _total_variance(clean) if relative else distance * unit * unit
 
 
-def _feature_sets(
-    features: ArrayLike, shifted_features: ArrayLike
-) -> tuple[Tensor, Tensor]:
-    """Return two sets of features whose squares can be summed, on one device."""
-    first, second = check_feature_sets(
-        features, shifted_features, largest=LARGEST_LOGIT
-    )
-    check_together(("features", "shifted_features"), first, second)
-    return first, second
-
-
 def _paired_features(
     features: ArrayLike, shifted_features: ArrayLike
 ) -> tuple[Tensor, Tensor]:
-    first, second = _feature_sets(features, shifted_features)
-    check_paired(("features", "shifted_features"), first, second)
-    return first, second
+    pair = check_feature_sets(features, shifted_features)
+    check_paired(("features", "shifted_features"), *pair)
+    return pair
 
 
 def _total_variance(clean: Tensor) -> float:

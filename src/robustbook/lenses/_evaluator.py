@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import as_tensor, check_logits
-from robustbook._checks.models import Model, ask_model, model_dtype
+from robustbook._checks.models import Model, check_model_logits, model_dtype
 from robustbook.attacks import pgd
 from robustbook.average_case import Robustness, monte_carlo
 from robustbook.corruptions import corrupt
@@ -141,8 +141,11 @@ def compute_logits(
     model: Model, images: Tensor, batch_size: int, device: torch.device
 ) -> Tensor:
     """Return the model's logits on the CPU, computed batch by batch."""
-    batches = torch.split(images, batch_size)
-    return torch.cat([ask_model(model, batch.to(device)).cpu() for batch in batches])
+    logits = []
+    for batch in torch.split(images, batch_size):
+        output = model(batch.to(device, copy=True))  # it may work in place
+        logits.append(check_model_logits(output, len(batch)).cpu())
+    return torch.cat(logits)
 
 
 def check_shifted_logits(shift: str, logits: Tensor, num_classes: int) -> None:
