@@ -58,6 +58,17 @@ def test_a_network_that_answers_with_noise_is_unstable():
     assert shares(linear(2.0), images)["unstable"] == 0
 
 
+def test_a_loss_that_changes_at_half_of_the_nearby_points_is_unstable():
+    def model(x):
+        right = 2.0 - (x.flatten(1)[:, :1] > 0.5).double()
+        return torch.cat([right + 0.0 * x.sum(), torch.zeros_like(right)], 1)
+
+    images = torch.full((30, 1, 1, 1), 0.5, dtype=torch.float64)
+    found = failure_indicators(model, images, eps=0.1, steps=2)
+    # At a single point, this would be seen at half of the images.
+    assert bool(found["unstable"].all())
+
+
 def test_a_point_on_the_way_that_fooled_is_silent():
     def band(images):
         """Wrong between 0.3 and 0.4 only, with a slope toward 0."""
