@@ -142,7 +142,9 @@ def test_prior_and_tol(score, files, arrays):
 
 
 @pytest.mark.filterwarnings("default:.*its first line")
-@pytest.mark.parametrize("header", ["", "a,b,c,d\n", "0,1,2,3\n", "\ufeffa,b,c,d\n"])
+@pytest.mark.parametrize(
+    "header", ["", "a,b,c,d\n", "0,1,2,3\n", "1,2,3,4\n", "\ufeffa,b,c,d\n"]
+)
 def test_csv(score, files, arrays, header):
     for name in ("clean", "shifted"):
         rows = "".join(",".join(map(repr, x)) + "\n" for x in arrays[name].tolist())
@@ -184,7 +186,7 @@ def test_a_key_names_one_of_several_arrays_of_an_npz_file(score, files, arrays):
         assert score("two.npz", other, "--key", "b").exit_code == 0
     np.savez(files / "many.npz", **{f"a{i}": np.zeros(1) for i in range(5000)})
     line = failure(score("many.npz", "shifted.npy"))
-    assert line.endswith("'a8', 'a9'; name one with --key")
+    assert line.endswith("'a8', 'a9' and 4990 more; name one with --key")
 
 
 def test_a_bomb_is_refused_before_it_unpacks(score, files, monkeypatch):
@@ -270,7 +272,7 @@ OBJECTS = np.array([{}, []], dtype=object)
         ("bad.npz", damaged_npz("data"), "cannot be read"),
         ("bad.npz", damaged_npz("method"), "cannot be read (That compression"),
         ("bad.npz", damaged_npz("flag"), "is encrypted"),
-        ("bad.csv", bad_text("1,2\n3," + 140_000 * "x" + "\n"), "row 1, column 2"),
+        ("bad.csv", bad_text("1,2\n3," + 140_000 * "x" + "\n"), "row 2, column 2"),
         ("bad.npy", bad_npy(OBJECTS), "Python objects in dtype"),
         ("bad.npz", partial(np.savez, logits=OBJECTS), "Object arrays cannot be"),
         ("bad.npy", bad_npy(np.array([["a", "b"]])), "expected numbers, got dtype"),
@@ -279,16 +281,16 @@ OBJECTS = np.array([{}, []], dtype=object)
         ("bad.npy", bad_npy(np.zeros((199, 4))), "(199, 4)"),
         ("bad.npy", bad_npy(np.zeros((200, 4), dtype=complex)), "complex128"),
         ("bad.npy", bad_npy(HOLE), "(3, 2)"),
-        ("bad.csv", bad_text("1,2\n3,x\n"), "'x' to float64 at row 1, column 2"),
-        ("bad.csv", bad_text("1,2\n\n3,\n"), "at row 1, column 2"),
+        ("bad.csv", bad_text("1,2\n3,x\n"), "'x' to float64 at row 2, column 2"),
+        ("bad.csv", bad_text("1,2\n\n3,\n"), "at row 2, column 2"),
         ("bad.csv", bad_text("a,b\n1,2\n1,2,3\n"), "changed from 2 to 3 at row 2"),
-        ("bad.csv", bad_text("1,x\n1,2\n"), "at row 0, column 2"),
+        ("bad.csv", bad_text("1,x\n1,2\n"), "at row 1, column 2"),
         ("bad.csv", bad_text(",a,b\n0,1,2\n"), "row numbers"),
         ("bad.csv", bad_text("1;2\n3;4\n"), "'3;4' to float64"),
         ("bad.csv", bad_bytes(b"\xff\xfe\x00"), "'utf-8' codec"),
-        ("bad.csv", bad_text('1,"2\n3,4\n'), "at row 0, column 2"),
-        ("bad.csv", bad_text('1,2\n3,4\n5,"6\n7,8\n'), "at row 2, column 2"),
-        ("bad.csv", bad_text("1_0,2\n3,4\n"), "at row 0, column 1"),
+        ("bad.csv", bad_text('1,"2\n3,4\n'), "at row 1, column 2"),
+        ("bad.csv", bad_text('1,2\n3,4\n5,"6\n7,8\n'), "at row 3, column 2"),
+        ("bad.csv", bad_text("1_0,2\n3,4\n"), "at row 1, column 1"),
     ],
 )
 @pytest.mark.usefixtures("files")
@@ -306,13 +308,14 @@ def test_bad_logits(score, tmp_path, name, write, message):
     ("name", "write", "message"),
     [
         ("bad.npy", bad_npy(np.zeros(7, dtype=int)), "(7,)"),
+        ("bad.npy", bad_npy(np.full(200, True)), "bool"),
         ("bad.npy", bad_npy(np.full(200, 4)), "4"),
         ("bad.npy", bad_npy(np.full(200, -1)), "-1"),
         *(
-            ("bad.csv", bad_text(f"{x}\n" * 200), f"integer labels, got {x} among")
+            ("bad.csv", bad_text(f"1\n{x}\n"), f"integer labels, got {x} among")
             for x in ("0.5", "inf", "1e+30", "nan")
         ),
-        ("bad.csv", bad_text("1,2\n3,4\n"), "one label a sample, got (2, 2)"),
+        ("bad.csv", bad_text("1,2\n3,4\n"), "one column of labels, got 2"),
     ],
 )
 @pytest.mark.usefixtures("files")
