@@ -68,16 +68,18 @@ def test_no_broken_logit_is_a_success(measure, value):
 
 @every_measure
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("images", "model", "message"),
     [
-        (lambda x: pure(x) + 0j, "real floating-point logits, got dtype .*64"),
-        (lambda x: pure(x).long(), "real floating-point logits, got dtype"),
+        (IMAGES, nn.Linear(2, 3).double().eval(), "float64, got torch.float32; conv"),
+        (IMAGES.double(), nn.Linear(2, 3).eval(), "float32, got torch.float64; conv"),
+        (IMAGES, lambda x: pure(x) + 0j, "real floating-point logits, got dtype .*64"),
+        (IMAGES, lambda x: pure(x).long(), "real floating-point logits, got dtype"),
     ],
-    ids=["complex", "integer"],
+    ids=["double model", "double images", "complex", "integer"],
 )
-def test_numbers_of_another_type_are_named(measure, model, message):
+def test_numbers_of_another_type_are_named(measure, images, model, message):
     with pytest.raises(TypeError, match=message):
-        measure(model, IMAGES)
+        measure(model, images)
 
 
 @every_measure

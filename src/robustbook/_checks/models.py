@@ -18,7 +18,17 @@ def model_logits(model: Model, images: Tensor, kind: str = "images") -> Tensor:
     The model gets a copy, since it may work in place. The message calls the images
     ``kind``. The logits carry the gradient of the model.
     """
-    logits = check_model_logits(model(images.clone()), len(images))
+    try:
+        output = model(images.clone())
+    except RuntimeError as error:
+        dtype = model_dtype(model)
+        if dtype in (None, images.dtype):
+            raise
+        raise TypeError(
+            f"images: expected the dtype of the model's parameters, {dtype}, got "
+            f"{images.dtype}; convert the images to it or call model.to({images.dtype})"
+        ) from error
+    logits = check_model_logits(output, len(images))
     bad = ~torch.isfinite(logits.detach()).all(dim=1)
     if bool(bad.any()):
         # A search may try images beyond the largest number, and drops them itself.
