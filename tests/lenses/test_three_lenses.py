@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from robustbook._store.provenance import running_code
 from robustbook.agreement import posterior_agreement
 from robustbook.attacks import pgd
 from robustbook.average_case import linear_exact
@@ -236,11 +237,23 @@ def test_an_interrupted_call_goes_on(net, twelve, tmp_path, monkeypatch, interru
                     assert torch.equal(kept[field], value)
                 else:
                     assert kept[field] == value
-    # Other images and other settings are measured anew.
+    # Other images and other settings are measured anew, and so is other code.
+    code = []
+
+    def noted(key, compute, **options):
+        code.append(options["code"])
+        return compute()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("robustbook.lenses._resume.cached_arrays", noted)
+        three_lenses(net, twelve, resume=True, **options)
+    used = {"robustbook.attacks._pgd", "robustbook.margins._input_margin"}
+    assert used <= running_code().closure(*code)
+    computed.clear()
     three_lenses(net, 0.9 * twelve, resume=True, **options)
-    assert len(computed) == 18
+    assert len(computed) == 9
     three_lenses(net, twelve, resume=True, sigma=0.3, **options)
-    assert len(computed) == 27
+    assert len(computed) == 18
 
 
 def test_a_constant_model_has_no_consistency():

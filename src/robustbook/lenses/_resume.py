@@ -46,7 +46,7 @@ def resumed(
         }
         return arrays | {"passes": np.array([passes.forward, passes.backward])}
 
-    arrays = cached_arrays({**key, "measure": name}, compute, code=__name__)
+    arrays = cached_arrays({**key, "measure": name}, compute, code="robustbook.lenses")
     passes = Passes(*arrays.pop("passes").tolist())
     fields: dict[str, Any] = {
         field: str(array) if array.dtype.kind == "U" else torch.from_numpy(array)
