@@ -178,7 +178,7 @@ def test_a_resumed_training_is_that_of_a_run_without_interruption(small, tmp_pat
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"eps": "8/255"}, "eps: expected a real"), ({"eps": 1, "steps": 2.5}, "steps")],
+    [({"eps": "8/255"}, "eps: expected a posit"), ({"eps": 1, "steps": 2.5}, "steps")],
 )
 def test_an_attacked_view_is_checked_when_it_is_made(options, message):
     with pytest.raises(TypeError, match=message):
