@@ -111,7 +111,7 @@ serve: book ## Build the book and show it on localhost:8000 (PORT=…)
 
 # As many tests at a time as cores.
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS)
 
 # Run targets and say how long they took.
 phase = start=$$(date +%s); $(MAKE) --no-print-directory $(1) && \
