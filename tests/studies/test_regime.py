@@ -14,7 +14,7 @@ from robustbook.studies import STUDIES
 from robustbook.studies.domains import domain_regime as study
 from robustbook.studies.domains._pictures import (
     HUES,
-    HUES_AND_POSITIONS,
+    POSITIONS,
     SETUPS,
     held_out_scenes,
     standardized,
@@ -136,7 +136,7 @@ def test_every_process_is_scored_on_every_pair(quick, name):
     found = [(row["learner"], row["setting"], row["epoch"]) for row in rows]
     assert found == [
         (one.learner, setting, epoch)
-        for setting in HUES_AND_POSITIONS
+        for setting in (*HUES, *POSITIONS)
         for one in processes
         if setting in one.setups
         for epoch in range(1, one.epochs + 1)

@@ -32,8 +32,8 @@ FACTORS: Final = ("hue", "position")
 #: Domains that differ in the hue: it tells nothing of the class (Experiment 6), or it
 #: gives the class away, more and less (Experiment 7).
 HUES: Final = ("two hues", *OPPORTUNITIES)
-#: These, and domains that differ in the position, which tells nothing of the class.
-HUES_AND_POSITIONS: Final = ("two hues", "two positions", *OPPORTUNITIES)
+#: The same with the position in place of the hue.
+POSITIONS: Final = ("two positions", *(f"position {name}" for name in OPPORTUNITIES))
 # The configuration's test environments are cumulative also for position; twice the
 # same domain, the thesis's SD, is printed for it but not configured.
 SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(

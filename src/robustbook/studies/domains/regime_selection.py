@@ -8,7 +8,7 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies.domains._pictures import HUES, HUES_AND_POSITIONS
+from robustbook.studies.domains._pictures import HUES, POSITIONS
 from robustbook.studies.domains._recorded import scored_epochs as measure
 from robustbook.studies.domains._training import Regime
 from robustbook.studies.run import Row, Run, with_keys
@@ -39,7 +39,13 @@ SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
         # Two optimizers with four rates each, as in Experiment 6.
         _FULL(learner="ERM", lr=1e-5, setups=(_MIXED,)),
         *(
-            _FULL(learner="ERM", optimizer="sgd", lr=lr, setups=(_MIXED,))
+            _FULL(learner=learner, lr=lr, setups=(_MIXED,))
+            for learner in ("IRM", "LISA")
+            for lr in (1e-2, 1e-4, 1e-5)
+        ),
+        *(
+            _FULL(learner=learner, optimizer="sgd", lr=lr, setups=(_MIXED,))
+            for learner in ("ERM", "IRM", "LISA")
             for lr in (1e-1, 1e-2, 1e-3, 1e-4)
         ),
     ),
@@ -47,11 +53,14 @@ SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
         _QUICK(learner="ERM", lr=5e-3, setups=("ZGO",)),
         _QUICK(learner="LISA, CutMix", lr=5e-3, setups=(_MIXED,)),
     ),
-    "full positions": tuple(
-        _FULL(learner=learner, lr=1e-3, setups=("two positions",))
-        for learner in ("ERM", "IRM", "LISA")
+    "full positions": (
+        _FULL(learner="ERM", lr=1e-3, setups=POSITIONS),
+        _FULL(learner="IRM", lr=1e-3, setups=POSITIONS),
+        _FULL(learner="LISA", lr=1e-3, setups=POSITIONS[:1]),
+        _FULL(learner="ERM", lr=1e-2, setups=POSITIONS[1:]),
+        _FULL(learner="IRM", lr=1e-2, setups=POSITIONS[1:]),
     ),
-    "quick positions": (_QUICK(learner="IRM", lr=5e-3, setups=("two positions",)),),
+    "quick positions": (_QUICK(learner="IRM", lr=5e-3, setups=POSITIONS[:2]),),
 }
 
 
@@ -62,14 +71,15 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     accuracies: a network with borrowed weights, pictures standardized in each
     environment.
 
-    One row for each ``setting`` ("two hues", "two positions" or one of
-    :data:`robustbook.datasets.diagvib.OPPORTUNITIES`), ``learner``, ``optimizer``,
-    ``lr``, ``training_seed`` (also of all pictures) and ``epoch``: ``loss``; for each
-    validation pair NAME, and for the pair "tests" of test environments 0 and 1,
-    ``NAME/accuracy`` and so on, as the function ``criteria`` defines them; ``test/0``
-    to ``test/5``.
+    One row for each ``setting`` ("two hues" or one of
+    :data:`robustbook.datasets.diagvib.OPPORTUNITIES`; in the study
+    ``regime_positions`` "two positions", or "position" and one of them), ``learner``,
+    ``optimizer``, ``lr``, ``training_seed`` (also of all pictures) and ``epoch``:
+    ``loss``; for each validation pair NAME, and for the pair "tests" of test
+    environments 0 and 1, ``NAME/accuracy`` and so on, as the function ``criteria``
+    defines them; ``test/0`` to ``test/5``.
 
-    PA thesis, Experiments 6 and 7, Tables 5.3, 5.4 and B.3; PA paper, Table 1. The
+    PA thesis, Experiments 6 and 7, Tables 5.3, 5.4, B.3 and B.4; PA paper, Table 1. The
     book's audit of domain shift.
     """
     for job in run.progress(parts(run)):
@@ -83,6 +93,6 @@ def parts(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
     """The trainings that the rows are computed from."""
     # Seed after seed, so that a stopped run has complete seeds.
     for number in range(max(process.seeds for process in run.settings)):
-        for setting, process in product(HUES_AND_POSITIONS, run.settings):
+        for setting, process in product((*HUES, *POSITIONS), run.settings):
             if setting in process.setups and number < process.seeds:
                 yield process, setting, process.learner, run.seed + number
