@@ -42,9 +42,11 @@ _aten: Any = torch.ops.aten
 _MOVES = {_aten._to_copy.default, _aten.copy_.default}
 #: Indices may be on the CPU.
 _INDEXING = {
-    _aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default,
+    _aten.index.Tensor,
+    _aten.index_put.default,
+    _aten.index_put_.default,
     _aten._index_put_impl_.default,
-}  # fmt: skip
+}
 
 
 class _Generator(torch.Generator):

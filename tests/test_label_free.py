@@ -45,8 +45,10 @@ def test_plain_scores_by_their_definitions(source):
     right = np.mean([max(range(4), key=row.__getitem__) for row in p] == labels)
     fall = np.mean([max(row) for row in p]) - sure
     assert difference_of_confidences(q, source) == pytest.approx(right - fall)
-    same = [math.sqrt(max(a) * max(b)) * (a.argmax() == b.argmax())
-            for a, b in zip(p, q, strict=True)]  # fmt: skip
+    same = [
+        math.sqrt(max(a) * max(b)) * (a.argmax() == b.argmax())
+        for a, b in zip(p, q, strict=True)
+    ]
     assert effective_invariance(p, q) == pytest.approx(np.mean(same))
     roots = np.sqrt(np.linalg.eigvalsh(q.T @ q))
     assert nuclear_norm(q) == pytest.approx(roots.sum() / math.sqrt(80 * 4))
@@ -316,9 +318,10 @@ def test_scores_of_pairs_do_not_depend_on_scale_order_or_names_of_classes(scored
     back = np.argsort(turn)
     order = np.random.default_rng(43).permutation(3000)
     again = lf.score_pairs(
-        3 * clean[order][:, turn] + 5, 3 * shifted[order][:, turn] - 2,
+        3 * clean[order][:, turn] + 5,
+        3 * shifted[order][:, turn] - 2,
         calibrated_on=(3 * known[:, turn], back[labels]),
-    )  # fmt: skip
+    )
     assert again.pop("beta") == pytest.approx(row["beta"] / 3, rel=1e-6)
     # The matrix norm takes logits as they are.
     again.pop("matrix_norm")

@@ -68,12 +68,13 @@ def exact_kernel(views, beta, prior=None):
             classes = len(sample[0])
             rates = [mpmath.mpf(1) / classes] * classes if prior is None else prior
             overlap = mpmath.fsum(
-                rates[j] * mpmath.fprod(
+                rates[j]
+                * mpmath.fprod(
                     own[j] / total / rates[j]
                     for own, total in zip(weights, sums, strict=True)
                 )
                 for j in range(classes)
-            )  # fmt: skip
+            )
             total += mpmath.log(overlap)
         return total / len(views[0])
 
@@ -84,7 +85,9 @@ def over_all_hypotheses(views, beta):
     hypotheses = list(itertools.product(range(classes), repeat=samples))
     kernel = torch.ones(len(hypotheses), dtype=torch.float64) / len(hypotheses)
     for view in views:
-        total = [beta * sum(float(view[i, c]) for i, c in enumerate(hypothesis))
-                 for hypothesis in hypotheses]  # fmt: skip
+        total = [
+            beta * sum(float(view[i, c]) for i, c in enumerate(hypothesis))
+            for hypothesis in hypotheses
+        ]
         kernel *= torch.tensor(total, dtype=torch.float64).softmax(0) * len(hypotheses)
     return float(kernel.sum().log()) / samples

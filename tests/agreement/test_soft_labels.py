@@ -77,8 +77,9 @@ def test_fifty_digits_at_the_maximizer_of_two_hills():
             total += mpmath.log(3 * overlap)
         assert float(total / len(logits)) == pytest.approx(result.pa, abs=1e-13)
     values = [kernel(logits, votes, beta) for beta in BETAS]
-    tops = [b for a, b, c in zip(values, values[1:], values[2:], strict=False)
-            if a < b > c]  # fmt: skip
+    tops = [
+        b for a, b, c in zip(values, values[1:], values[2:], strict=False) if a < b > c
+    ]
     assert len(tops) == 2
     assert max(values) <= result.upper_bound
 
@@ -91,8 +92,9 @@ def test_beta_is_infinite_where_the_crowd_shares_every_first_choice():
     result = soft_label_agreement(logits, votes)
     # Where the share is 1 / K all answers count alike.
     assert result.pa == pytest.approx(math.log(5) + np.log(shares).mean(), abs=1e-6)
-    exact = soft_label_agreement(logits[shares == 0.9], np.eye(5)[
-        logits[shares == 0.9].argmax(axis=1)])  # fmt: skip
+    exact = soft_label_agreement(
+        logits[shares == 0.9], np.eye(5)[logits[shares == 0.9].argmax(axis=1)]
+    )
     assert exact.pa == pytest.approx(math.log(5), abs=1e-6)
 
 

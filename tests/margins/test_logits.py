@@ -48,11 +48,13 @@ def test_feature_margin_is_the_nearest_gap_over_the_dual_norm(head, norm, dual):
     for x, margin in zip(features, margins, strict=True):
         logits = weight @ x + bias
         top = logits.argmax()
-        assert margin == pytest.approx(min(
-            (logits[top] - logits[other]) / np.linalg.norm(row, dual)
-            for other, row in enumerate(weight[top] - weight)
-            if other != top
-        ))  # fmt: skip
+        assert margin == pytest.approx(
+            min(
+                (logits[top] - logits[other]) / np.linalg.norm(row, dual)
+                for other, row in enumerate(weight[top] - weight)
+                if other != top
+            )
+        )
 
 
 def test_equidistant_classes_make_both_margins_proportional():

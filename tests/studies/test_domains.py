@@ -34,10 +34,12 @@ from ..conftest import SEED
 TWO = range(SEED, SEED + 2)
 _TRAINED = ("learner", "training_seed", "epoch")
 COLUMNS = {
-    "domain_bias": ("setup", *_TRAINED), "domain_learners": ("setup", *_TRAINED),
-    "regime_learners": ("setup", *_TRAINED), "domain_selection": ("factor", *_TRAINED),
+    "domain_bias": ("setup", *_TRAINED),
+    "domain_learners": ("setup", *_TRAINED),
+    "regime_learners": ("setup", *_TRAINED),
+    "domain_selection": ("factor", *_TRAINED),
     "domain_shortcuts": ("setting", "factor", *_TRAINED),
-}  # fmt: skip
+}
 PLANS = {name: STUDIES[name].settings("quick")[0] for name in COLUMNS}
 EXPECTED = {
     "domain_bias": (SETUPS, WATCHED_LEARNERS, TWO),

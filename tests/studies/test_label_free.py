@@ -264,9 +264,11 @@ def test_heads_are_scored_by_every_pairing():
     domains = {
         name: Dataset(ink(data.images), data.labels, name, "train", 10)
         for name, ink in {
-            "plain": lambda x: x, "inverse": lambda x: 1 - x, "dim": lambda x: x / 2,
+            "plain": lambda x: x,
+            "inverse": lambda x: 1 - x,
+            "dim": lambda x: x / 2,
         }.items()
-    }  # fmt: skip
+    }
     rows = pd.DataFrame(unlike.heads(domains, "dim", 0, (1, 2), (1e-2,)))
     assert len(rows) == 3 * 2 * 4
     assert rows.groupby("candidate").size().eq(4).all()
@@ -284,8 +286,10 @@ def test_readers_meet_sentences_and_their_own_reviews_changed():
     reviews = {s: load_sentences(name, s) for s in ("train", "validation", "test")}
     sentences = Sentences(
         tuple(t.upper() for t in reviews["validation"].texts),
-        reviews["validation"].labels, "loud", "test",
-    )  # fmt: skip
+        reviews["validation"].labels,
+        "loud",
+        "test",
+    )
     rows = pd.DataFrame(unlike.readers(reviews, sentences, 0, (100, 400), 120))
     assert rows.groupby("candidate").size().eq(4 + 3).all()
     same = rows[rows.group == "same text"]

@@ -33,8 +33,10 @@ def scores_by_hand(model, validation, trained, unseen):
     """What a row says of a network, from three triples of images, views and labels."""
     row = {}
     for name, (images, shifted, labels) in {
-        "validation": validation, "trained": trained, "unseen": unseen
-    }.items():  # fmt: skip
+        "validation": validation,
+        "trained": trained,
+        "unseen": unseen,
+    }.items():
         clean, moved = logits_of(model, images), logits_of(model, shifted)
         row[name] = (moved.argmax(1) == labels).double().mean()
         if name != "validation":
@@ -99,7 +101,9 @@ def test_rows_of_heads_are_those_of_a_training_by_hand(pairing_heads):
 
     (row,) = pairing_heads.select(method=PLAIN, seed=SEED)
     by_hand = scores_by_hand(
-        model, paired(first[1], second[1]), paired(first[2], second[2]),
+        model,
+        paired(first[1], second[1]),
+        paired(first[2], second[2]),
         paired(first[2], third[2]),
-    )  # fmt: skip
+    )
     assert by_hand == pytest.approx({k: row[k] for k in by_hand}, abs=1e-3)

@@ -104,9 +104,10 @@ def test_pixel_rows_are_those_of_trainings_by_hand(photographs_pixels):
     one, two = pair_by_label(labels[:60], labels[60:120], seed=SEED)
     for name, learner in (("ERM", ERM()), ("CutMix", LISA(mix="cutmix"))):
         model = build_model(
-            "strided-cnn", seed=SEED,
+            "strided-cnn",
+            seed=SEED,
             options={"width": 8, "channels": 1, "num_classes": 10},
-        )  # fmt: skip
+        )
         train_domains(model, learner, sources, epochs=3, lr=0.03, seed=SEED)
         with torch.no_grad():
             logits = model(seen)

@@ -101,9 +101,10 @@ def test_incomplete_results_are_no_results(tmp_path, damage):
 
 def test_missing_or_foreign_results(tmp_path):
     for text, message in (
-        (None, "missing; run its study"), ('{"schema": 2}', "schema 1"),
+        (None, "missing; run its study"),
+        ('{"schema": 2}', "schema 1"),
         ("oops", "not JSON"),
-    ):  # fmt: skip
+    ):
         if text:
             (tmp_path / "noise.json").write_text(text)
         with pytest.raises(DataUnavailableError, match=message):
@@ -264,8 +265,9 @@ def test_reported_counts():
 def test_reported_asks_for_one_row_and_a_known_table():
     table = load_reported("thesis_table_4_1")
     for where, message in (
-        ({"num_classes": 2}, r"expected one row .* got 3"), ({"oak": 1}, "got 0")
-    ):  # fmt: skip
+        ({"num_classes": 2}, r"expected one row .* got 3"),
+        ({"oak": 1}, "got 0"),
+    ):
         with pytest.raises(LookupError, match=message):
             table.row(**where)
     with pytest.raises(ValueError, match=r"expected one of .*thesis_table_4_1.*'oak'"):

@@ -391,9 +391,10 @@ def test_all_runs_what_waits_the_cheapest_first(toy, project, monkeypatch):
     monkeypatch.setattr(_all, "_run", measure)
     monkeypatch.setattr("robustbook._engine._PATIENCE", 0.1)
     for wrong, word in (
-        (("--engine", "nowhere"), "engine"), (("--minutes", "nan"), "minutes"),
+        (("--engine", "nowhere"), "engine"),
+        (("--minutes", "nan"), "minutes"),
         (("--engine", "dask://127.0.0.1:1"), "no scheduler with a worker answers"),
-    ):  # fmt: skip
+    ):
         code, told = command("all", *wrong)
         assert (code, ran) == (2, [])
         assert word in told
@@ -407,8 +408,9 @@ def test_all_runs_what_waits_the_cheapest_first(toy, project, monkeypatch):
     assert ran[3:] == ["toy"]
     command("toy", "--device", "cpu")
     assert command("all", "--device", "cpu") == (
-        0, "0 of 3 studies wait; 0 of them took 0 minutes where they were measured\n"
-    )  # fmt: skip
+        0,
+        "0 of 3 studies wait; 0 of them took 0 minutes where they were measured\n",
+    )
     command("all", "--device", "cpu", "--since", "2101-01-01")
     assert set(ran[4:]) == {"cheap", "toy", "never"}
 

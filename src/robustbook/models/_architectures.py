@@ -336,9 +336,14 @@ def _block_cnn(
     layers["gelu"] = nn.GELU()
     for number, out in enumerate(widths, start=1):
         layers[f"block{number}"] = nn.Sequential(
-            _conv3(width, out), nn.MaxPool2d(2), nn.BatchNorm2d(out), nn.GELU(),
-            _conv3(out, out), nn.BatchNorm2d(out), nn.GELU(),
-        )  # fmt: skip
+            _conv3(width, out),
+            nn.MaxPool2d(2),
+            nn.BatchNorm2d(out),
+            nn.GELU(),
+            _conv3(out, out),
+            nn.BatchNorm2d(out),
+            nn.GELU(),
+        )
         width = out
     return _chain(
         **layers,

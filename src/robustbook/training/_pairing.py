@@ -43,10 +43,12 @@ def _jensen_shannon(logits: Tensor, shifted: Tensor) -> Tensor:
 #: Penalties of pairs of logits (n, K): means over samples, in squares or in nats.
 PENALTIES: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = MappingProxyType(
     {
-        "logits": _squared_difference, "kl": _kl, "js": _jensen_shannon,
+        "logits": _squared_difference,
+        "kl": _kl,
+        "js": _jensen_shannon,
         "agreement": agreement_loss,
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,13 @@ def retrain(
             run = f"{recipe.model}-s{seed}"
             model = build_model(recipe.arch, seed=seed, options=dict(recipe.options))
             losses = train_recipe(
-                recipe if epochs is None else replace(recipe, epochs=epochs), model,
-                train, seed=seed, checkpoint=_resume_file(folder, run),
+                recipe if epochs is None else replace(recipe, epochs=epochs),
+                model,
+                train,
+                seed=seed,
+                checkpoint=_resume_file(folder, run),
                 progress=progress,
-            )  # fmt: skip
+            )
             if recipe.long is not None:
                 _round(model, recipe.long.stored_as)
             test_accuracy = accuracy(logits_of(model, test.images), test.labels)

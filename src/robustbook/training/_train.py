@@ -116,9 +116,11 @@ def train_classifier(
         epochs=epochs,
         seed=seed,
         identity={
-            "batch_size": batch_size, "noise_std": noise_std, "dataset": [dataset],
+            "batch_size": batch_size,
+            "noise_std": noise_std,
+            "dataset": [dataset],
         },
-    )  # fmt: skip
+    )
     history = loop.run(checkpoint=checkpoint, progress=progress)
     return [row["loss"] for row in history.rows]
 
@@ -246,14 +248,17 @@ def train_domains(
         epochs=epochs,
         seed=seed,
         identity={
-            "batch_size": batch_size, "measure": measure, "domains": sources,
-            "pairs": pairs, "tests": tests,
+            "batch_size": batch_size,
+            "measure": measure,
+            "domains": sources,
+            "pairs": pairs,
+            "tests": tests,
         },
         autocast=_is_mixed(precision, target),
         scores=_scores(pairs, tests, measure, target),
         keep=tuple(keep),
         watch=dict(watch or {}),
-    )  # fmt: skip
+    )
     return loop.run(checkpoint=checkpoint, progress=progress)
 
 

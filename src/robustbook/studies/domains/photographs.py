@@ -92,9 +92,14 @@ _QUICK: Final = WorldSetting(
     heads=(("linear", 3e-2), ("linear", 1e-2)),
 )  # fmt: skip
 _PACS: Final = WorldSetting(
-    world="PACS", dataset="pacs", trained=1200, validated=300, tested=1000, epochs=10,
+    world="PACS",
+    dataset="pacs",
+    trained=1200,
+    validated=300,
+    tested=1000,
+    epochs=10,
     seeds=5,
-)  # fmt: skip
+)
 
 
 def _mixed(setting: WorldSetting) -> tuple[Setting]:

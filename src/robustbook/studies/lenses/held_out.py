@@ -47,8 +47,10 @@ class MeasuresSetting(Setting):
 
 
 _ADVANCED: Final = (
-    "cifar10-strided-adv-s0", "cifar10-blocks-s0", "cifar10-blocks-adv-s0",
-)  # fmt: skip
+    "cifar10-strided-adv-s0",
+    "cifar10-blocks-s0",
+    "cifar10-blocks-adv-s0",
+)
 _NETWORKS: Final = (*trainings("cifar10-strided", 2, PENALTIES[:4]), *_ADVANCED)
 SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     "quick": (
@@ -121,22 +123,30 @@ def _samples(run: Run[HeldOutSetting], network: nn.Module, model: str) -> Iterat
     gap = usual[0] - other[0]
     error = math.sqrt(sum(p * (1 - p) / n for p, n in (usual, other)))
     yield {
-        "what": "difference", "difference": decimals(gap),
+        "what": "difference",
+        "difference": decimals(gap),
         "difference_low": decimals(gap - 1.96 * error),
         "difference_high": decimals(gap + 1.96 * error),
-    }  # fmt: skip
+    }
     if model in setting.attacked:
         data = run.data.subset(range(setting.attacked[model]))
         for steps in (setting.steps // 2, setting.steps):
             attacked = attack_in_turn(
-                network, data.images, data.labels, eps=setting.eps, steps=steps,
+                network,
+                data.images,
+                data.labels,
+                eps=setting.eps,
+                steps=steps,
                 seed=run.seed,
-            )  # fmt: skip
+            )
             mask = _right(network, replace(data, images=attacked))
             yield {
-                "what": "attack", "images": len(data), "eps": setting.eps,
-                "steps": steps, **exact_share("accuracy", mask),
-            }  # fmt: skip
+                "what": "attack",
+                "images": len(data),
+                "eps": setting.eps,
+                "steps": steps,
+                **exact_share("accuracy", mask),
+            }
 
 
 def _right(network: nn.Module, data: Dataset) -> Tensor:
@@ -170,6 +180,9 @@ def _measures(
         order = margin_consistency(logit_margin(logits), bounds)
         robust = (logits.argmax(1) == data.labels) & (bounds > setting.eps)
         yield {
-            "what": "margins", "images": len(data), "eps": setting.eps,
-            **tau_row("tau", order), **exact_share("robust_accuracy", robust),
-        }  # fmt: skip
+            "what": "margins",
+            "images": len(data),
+            "eps": setting.eps,
+            **tau_row("tau", order),
+            **exact_share("robust_accuracy", robust),
+        }

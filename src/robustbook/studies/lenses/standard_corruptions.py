@@ -101,9 +101,10 @@ def summary(run: Run[CorruptionSetting]) -> Iterator[Row]:
         base = setting.baseline or {}
         mce = np.mean([each[k] / base.get(k, 1.0) for k in CORRUPTIONS], axis=0)
         of_all: dict[str, Values] = {
-            "clean": clean, "mce": mce,
+            "clean": clean,
+            "mce": mce,
             **{f: np.mean([each[k] for k in ks], axis=0) for f, ks in FAMILIES.items()},
-        }  # fmt: skip
+        }
         published = mean_corruption_error(errors, baseline=setting.baseline)
         if abs(published - mce.mean()) > 1e-9:
             raise RuntimeError(f"mCE of {network}: {published}, not {mce.mean()}")
@@ -132,6 +133,10 @@ def _wrong_answers(run: Run[CorruptionSetting], kind: str) -> Arrays:
         return {name: np.stack(rows) for name, rows in wrong.items()}
 
     return run.arrays(
-        "wrong answers", compute, code=__name__, networks=run.setting.models, data=data,
+        "wrong answers",
+        compute,
+        code=__name__,
+        networks=run.setting.models,
+        data=data,
         kind=kind,
-    )  # fmt: skip
+    )
