@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-#: Larger logits are refused: the sum of their squares could overflow.
+#: Larger logits and features are refused: the sum of their squares could overflow.
 LARGEST_LOGIT = 1e100
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -277,7 +277,7 @@ def check_features(name: str, value: Any) -> Tensor:
             f"{name}: expected shape (N, D), samples by features, both at least 1, "
             f"got {tuple(features.shape)}; flatten feature maps: {name}.flatten(1)"
         )
-    _check_finite(name, features)
+    _check_finite(name, features, largest=LARGEST_LOGIT)
     return features
 
 

@@ -43,26 +43,16 @@ def splitting(
 
     Parameters
     ----------
-    model : callable
-        Maps images (n, ...) to logits (n, K).
-    images : Tensor or array, shape (N, ...)
-        Inputs to perturb.
-    sigma : float or sequence of float
-        Standard deviations of the noise, in units of the input.
+    model, images, sigma
+        As for :func:`monte_carlo`.
     particles : int, default 200
         Noisy copies of each input in a run, at least 10.
     repeats : int, default 10
         Independent runs, at least 2: their spread is the standard error.
     moves : int, default 10
         Random moves of each copy that replaces another one.
-    labels : Tensor or array of int, shape (N,), optional
-        Classes to be kept; the predictions if left out.
-    seed : int, default 0
-        Of all noise.
-    batch_size : int, default 256
-        Inputs in a batch.
-    device : str or torch.device, optional
-        Where to compute; that of the model if left out.
+    labels, seed, batch_size, device : optional
+        As for :func:`monte_carlo`.
 
     Returns
     -------
