@@ -1,13 +1,14 @@
 """Input margins: upper bounds from an ensemble of attacks, batch by batch."""
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook._checks.models import Model
-from robustbook.attacks.engine import Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import Batch, Norm, Options, run_attack
 from robustbook.margins._recipe import Search
 
 
@@ -59,10 +60,7 @@ def input_margin(
     steps: int = 20,
     refine_steps: int = 50,
     bisections: int = 12,
-    batch_size: int = 256,
-    seed: int = 0,
-    progress: bool = True,
-    device: str | torch.device | None = None,
+    **options: Unpack[Options],
 ) -> InputMargins:
     """Measure distances to the decision boundary: the smallest changes found.
 
@@ -93,15 +91,9 @@ def input_margin(
         Halvings of the way back to the clean input. After them, the change is stretched
         by 1/10 000 where that does not make it longer than it was before, so that the
         rounding of another batch size does not undo it.
-    batch_size : int, default 256
-        Images in a batch; apart from rounding, the result does not depend on it.
-    seed : int, default 0
-        Seed for models that draw random numbers; the search itself draws none.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; by default where the
-        model is. The result is where the images are.
+    **options
+        ``batch_size``, ``seed``, ``progress`` and ``device``, as for
+        :func:`robustbook.attacks.pgd`. The search itself draws no random numbers.
 
     Raises
     ------
@@ -127,8 +119,7 @@ def input_margin(
     def perturb(batch: Batch) -> Tensor:
         return Search(batch, norm).run(**effort)
 
-    settings = Settings(
-        "input_margin", norm, batch_size, seed, progress, device, minimal=True
+    result = run_attack(
+        perturb, model, images, labels, "input_margin", norm, minimal=True, **options
     )
-    result = run_attack(perturb, model, images, labels, settings)
     return InputMargins(result.norms, result.adversarial, norm)
