@@ -69,7 +69,9 @@ def check_indices(name: str, value: ArrayLike, *, population: int) -> Indices:
         raise TypeError(f"{name}: expected integers, got dtype {tensor.dtype}")
     indices: Indices = tensor.cpu().to(torch.int64).numpy()
     if len(indices) < 2:
-        raise ValueError(f"{name}: expected at least two measured samples, got {len(indices)}")
+        raise ValueError(
+            f"{name}: expected at least two measured samples, got {len(indices)}"
+        )
     if indices.min() < 0 or indices.max() >= population:
         raise ValueError(
             f"{name}: expected indices from 0 to {population - 1}, got "
