@@ -1,6 +1,8 @@
 """Margins without an attack: from logits, features or one gradient."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Final
 
 import torch
@@ -205,20 +207,13 @@ def gradient_normalized_margin(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1].
+    model, norm, batch_size, device
+        As for :func:`input_margin`.
     images : Tensor or ndarray, shape (N, ...)
         Inputs of any range, float32 or float64.
-    norm : {"linf", "l2"}, default "linf"
-        The largest change of a pixel, or the root of the sum of squared changes.
     nearest : bool, default False
         Take the smallest distance over all other classes, with K - 1 backward passes,
         which is exact for every linear model.
-    batch_size : int, default 256
-        Images in a batch; apart from rounding, the result does not depend on it.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; by default where the
-        model is. The result is where the images are.
 
     Returns
     -------
@@ -244,34 +239,35 @@ def gradient_normalized_margin(
     check_count("batch_size", batch_size)
     models.warn_of_training(model)
     place = models.find_device(model, inputs, device)
+    smallest = []
     with torch.inference_mode(False), torch.enable_grad():
-        parts = [
-            _distances(model, part.clone().to(place), norm, nearest)
-            for part in torch.split(inputs, batch_size)
-        ]
-    return torch.cat(parts).to(inputs.device)
+        for part in torch.split(inputs, batch_size):
+            part = part.clone().to(place).requires_grad_()
+            logits = models.model_logits(model, part)
+            check_logits("model's logits", logits)
+            models.check_differentiable(logits)
+            order = logits.detach().argsort(dim=1, descending=True, stable=True).T
+            others = order[1:] if nearest else order[1:2]
+            to_others = boundary_distances(logits, part, order[0], others, norm)
+            smallest.append(reduce(torch.minimum, to_others))
+    return torch.cat(smallest).to(inputs.device)
 
 
-def _distances(
-    model: models.Model, images: Tensor, norm: Norm, nearest: bool
-) -> Tensor:
-    images.requires_grad_()
-    logits = models.model_logits(model, images)
-    check_logits("model's logits", logits)
-    models.check_differentiable(logits)
-    order = logits.detach().argsort(dim=1, descending=True, stable=True)
+def boundary_distances(
+    logits: Tensor,
+    images: Tensor,
+    labels: Tensor,
+    classes: Iterable[Tensor],
+    norm: Norm,
+) -> Iterator[Tensor]:
+    """Yield the first-order distance to each class: the gap over its slope's norm."""
     rows = torch.arange(len(images), device=images.device)
-    least = torch.full((len(images),), torch.inf, device=images.device).double()
-    last = logits.shape[1] if nearest else 2
-    for place in range(1, last):
-        gap = logits[rows, order[:, 0]] - logits[rows, order[:, place]]
+    for other in classes:
+        gap = logits[rows, labels] - logits[rows, other]
         (slope,) = torch.autograd.grad(
-            gap.sum(), images, retain_graph=place < last - 1, materialize_grads=True
+            gap.sum(), images, retain_graph=True, materialize_grads=True
         )
         flat = slope.double().flatten(1)
         length = torch.linalg.vector_norm(flat, ord=DUAL[norm], dim=1)
-        distance = gap.detach().double() / length
         # A tie is at distance 0, whatever its gradient.
-        distance = torch.where(gap == 0, 0.0, distance)
-        least = torch.minimum(least, distance)
-    return least
+        yield torch.where(gap == 0, 0.0, gap.detach().double() / length)

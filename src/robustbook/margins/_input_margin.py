@@ -9,7 +9,6 @@ from torch import Tensor
 from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks.engine import Batch, Norm, Options, run_attack
-from robustbook.margins._recipe import Search
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,15 +108,15 @@ def input_margin(
     >>> round(float(result.margins[0]), 3)  # (0.9 - 0.3) / (1 + 3)
     0.15
     """
-    effort = {
-        "targets": check_count("targets", targets),
-        "steps": check_count("steps", steps),
-        "refine_steps": check_count("refine_steps", refine_steps, minimum=0),
-        "bisections": check_count("bisections", bisections, minimum=0),
-    }
+    for name, count in (("targets", targets), ("steps", steps)):
+        check_count(name, count)
+    for name, count in (("refine_steps", refine_steps), ("bisections", bisections)):
+        check_count(name, count, minimum=0)
+    # Libraries of attacks are extras.
+    from robustbook.margins._recipe import Search
 
     def perturb(batch: Batch) -> Tensor:
-        return Search(batch, norm).run(**effort)
+        return Search(batch, norm).run(targets, steps, refine_steps, bisections)
 
     result = run_attack(
         perturb, model, images, labels, "input_margin", norm, minimal=True, **options

@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 
 from robustbook.attacks.engine import Batch, Norm, distances
+from robustbook.attacks.foolbox_runs import run_fmn
+from robustbook.attacks.pyautoattack_runs import run_fab
+from robustbook.margins._free import boundary_distances
 
 #: Lengths of FMN's first step: the long one gets closer on most networks.
 LONG_STEP: Final = 10.0
@@ -35,11 +38,9 @@ class Search:
         self.sizes = sizes.double()
 
     def run(
-        self, *, targets: int, steps: int, refine_steps: int, bisections: int
+        self, targets: int, steps: int, refine_steps: int, bisections: int
     ) -> Tensor:
         """Return the closest images found, the clean ones where there are none."""
-        from robustbook.attacks.pyautoattack_runs import run_fab
-
         target, harder = self._first_pass(targets, steps)
         if refine_steps and len(harder):
             part, goal = self.batch[harder], target[harder]
@@ -55,24 +56,20 @@ class Search:
 
     def _first_pass(self, targets: int, steps: int) -> tuple[Tensor, Tensor]:
         """Return the nearest class of each image, and where FMN did not beat FAB."""
-        from robustbook.attacks.foolbox_runs import run_fmn
-        from robustbook.attacks.pyautoattack_runs import run_fab
-
         batch, norm = self.batch, self.norm
         nearest = nearest_classes(batch, targets, norm)
-        everywhere = torch.arange(len(batch), device=batch.images.device)
+        rows = torch.arange(len(batch), device=batch.images.device)
         by_fmn, by_fab = [], []
         for target in nearest:
             images = run_fmn(batch, target, norm=norm, steps=steps, step_size=LONG_STEP)
-            by_fmn.append(self._keep_smaller(images, everywhere))
+            by_fmn.append(self._keep_smaller(images, rows))
             images = run_fab(batch, target, norm=norm, steps=steps)
-            by_fab.append(self._keep_smaller(images, everywhere, bisections=HALVINGS))
+            by_fab.append(self._keep_smaller(images, rows, bisections=HALVINGS))
         fmn_sizes, fab_sizes = torch.stack(by_fmn), torch.stack(by_fab)
         # Among equals argmin takes the first: where all failed, the nearest class.
         order = torch.minimum(fmn_sizes, fab_sizes).argmin(dim=0)
-        target = torch.stack(nearest).gather(0, order[None])[0]
         harder = ~(fmn_sizes.amin(dim=0) < fab_sizes.amin(dim=0))
-        return target, harder.nonzero()[:, 0]
+        return torch.stack(nearest)[order, rows], harder.nonzero()[:, 0]
 
     def _try_lines(self, rows: Tensor, bisections: int) -> None:
         """Go straight to black, gray, white and the negative."""
@@ -83,8 +80,6 @@ class Search:
 
     def _shorten_by_fmn(self, steps: int, step_size: float) -> None:
         """Run FMN from the best images so far, toward the classes that they are in."""
-        from robustbook.attacks.foolbox_runs import run_fmn
-
         rows = torch.isfinite(self.sizes).nonzero()[:, 0]
         if len(rows) == 0:
             return
@@ -120,22 +115,13 @@ class Search:
 
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
     """Return other classes, nearest first: by the logit gap over its slope's norm."""
-    others = batch.logits.shape[1] - 1
-    likely = batch.ranked_classes(min(others, max(count, CANDIDATES)))
-    if count >= others:
+    likely = batch.ranked_classes(max(count, CANDIDATES))
+    if count >= len(likely):
         return likely
     images = batch.images.detach().clone().requires_grad_()
     with torch.enable_grad():
         logits = batch.model(images)
-    rows = torch.arange(len(batch), device=images.device)
-    distances_to = []
-    for target in likely:
-        gap = logits[rows, batch.labels] - logits[rows, target]
-        (slope,) = torch.autograd.grad(gap.sum(), images, retain_graph=True)
-        order = 1 if norm == "linf" else 2
-        length = torch.linalg.vector_norm(slope.flatten(1), ord=order, dim=1)
-        distance = gap.detach() / length
-        distances_to.append(torch.nan_to_num(distance, nan=torch.inf))
+    distances_to = list(boundary_distances(logits, images, batch.labels, likely, norm))
     # Sorting is stable: where gradients vanish, the likeliest class comes first.
-    order_of = torch.stack(distances_to).argsort(dim=0, stable=True)[:count]
-    return list(torch.stack(likely).gather(0, order_of))
+    order = torch.stack(distances_to).nan_to_num(torch.inf).argsort(dim=0, stable=True)
+    return list(torch.stack(likely).gather(0, order[:count]))
