@@ -104,7 +104,7 @@ def apgd(
         best = batch.images.clone()
         highest = torch.full((len(batch),), -torch.inf, device=best.device)
         # Each target is tried on the images that no target before it succeeded on.
-        left = torch.arange(len(batch), device=best.device)
+        left = batch.rows()
         for number, goal in enumerate(goals):
             part = batch[left]
             target = None if goal is None else goal[left]

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_count, check_positive
 from robustbook._checks.models import Model
-from robustbook.attacks._result import AttackResult, distances
-from robustbook.attacks.engine import Batch, Norm, Options, run_attack
+from robustbook.attacks._result import AttackResult
+from robustbook.attacks.engine import Batch, Norm, Options, Smallest, run_attack
 
 
 def closest(
@@ -28,14 +27,10 @@ def closest(
         goals: Sequence[Tensor | None] = [None]
         if targets is not None:
             goals = batch.ranked_classes(targets)
-        best = batch.images.clone()
-        least = torch.full((len(batch),), torch.inf, device=best.device).double()
+        smallest, rows = Smallest(batch, norm), batch.rows()
         for goal in goals:
-            images = run(batch, goal)
-            size = distances(batch.images, images, norm)
-            better = batch.fools(images) & (size < least)
-            best[better], least[better] = images[better], size[better]
-        return batch.bisect(best, steps=bisections)
+            smallest.keep(run(batch, goal), rows)
+        return batch.bisect(smallest.images, steps=bisections)
 
     return perturb
 

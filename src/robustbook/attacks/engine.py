@@ -118,6 +118,10 @@ class Batch:
             indices=self.indices[chosen.to(self.indices.device)],
         )
 
+    def rows(self) -> Tensor:
+        """Return the numbers of the samples in the batch, on its device."""
+        return torch.arange(len(self), device=self.images.device)
+
     def fools(self, images: Tensor) -> Tensor:
         """Return whether the model is wrong on these images, one for each sample."""
         predicted: Tensor = self.model(images).argmax(dim=1)
@@ -177,9 +181,29 @@ class Batch:
     def ranked_classes(self, targets: int) -> list[Tensor]:
         """Return the most likely other classes on the clean images, best first."""
         scores = self.logits.clone()
-        scores[torch.arange(len(self)), self.labels] = -torch.inf
+        scores[self.rows(), self.labels] = -torch.inf
         order = scores.argsort(dim=1, descending=True, stable=True)[:, :-1]
         return list(order[:, :targets].T.contiguous())
+
+
+class Smallest:
+    """The smallest perturbations of a batch that fooled the model so far."""
+
+    def __init__(self, batch: Batch, norm: Norm) -> None:
+        self.batch, self.norm = batch, norm
+        self.images = batch.images.clone()
+        self.sizes = torch.full_like(batch.logits[:, 0], torch.inf).double()
+
+    def keep(self, images: Tensor, rows: Tensor, *, bisections: int = 0) -> Tensor:
+        """Keep smaller ones of these rows; return all sizes, ``inf`` of failures."""
+        part = self.batch[rows]
+        images = part.bisect(part.inside(images), steps=bisections)
+        sizes = distances(part.images, images, self.norm)
+        sizes = torch.where(part.fools(images), sizes, torch.inf)
+        better = sizes < self.sizes[rows]
+        chosen = rows[better]
+        self.images[chosen], self.sizes[chosen] = images[better], sizes[better]
+        return sizes
 
 
 def run_attack(

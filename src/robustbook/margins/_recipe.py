@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from robustbook.attacks.engine import Batch, Norm, distances
+from robustbook.attacks.engine import Batch, Norm, Smallest, distances
 from robustbook.attacks.foolbox_runs import run_fmn
 from robustbook.attacks.pyautoattack_runs import run_fab
 from robustbook.margins._free import boundary_distances
@@ -28,14 +28,8 @@ PUSH: Final = 1e-4
 CANDIDATES: Final = 20
 
 
-class Search:
-    """The smallest perturbations of a batch so far."""
-
-    def __init__(self, batch: Batch, norm: Norm) -> None:
-        self.batch, self.norm = batch, norm
-        self.images = batch.images.clone()
-        sizes = torch.full((len(batch),), torch.inf, device=batch.images.device)
-        self.sizes = sizes.double()
+class Search(Smallest):
+    """The search for the smallest perturbations of a batch."""
 
     def run(
         self, targets: int, steps: int, refine_steps: int, bisections: int
@@ -45,7 +39,7 @@ class Search:
         if refine_steps and len(harder):
             part, goal = self.batch[harder], target[harder]
             images = run_fab(part, goal, norm=self.norm, steps=refine_steps)
-            self._keep_smaller(images, harder, bisections=HALVINGS)
+            self.keep(images, harder, bisections=HALVINGS)
         failed = torch.isinf(self.sizes).nonzero()[:, 0]
         if len(failed):
             self._try_lines(failed, bisections)
@@ -58,13 +52,13 @@ class Search:
         """Return the nearest class of each image, and where FMN did not beat FAB."""
         batch, norm = self.batch, self.norm
         nearest = nearest_classes(batch, targets, norm)
-        rows = torch.arange(len(batch), device=batch.images.device)
+        rows = batch.rows()
         by_fmn, by_fab = [], []
         for target in nearest:
             images = run_fmn(batch, target, norm=norm, steps=steps, step_size=LONG_STEP)
-            by_fmn.append(self._keep_smaller(images, rows))
+            by_fmn.append(self.keep(images, rows))
             images = run_fab(batch, target, norm=norm, steps=steps)
-            by_fab.append(self._keep_smaller(images, rows, bisections=HALVINGS))
+            by_fab.append(self.keep(images, rows, bisections=HALVINGS))
         fmn_sizes, fab_sizes = torch.stack(by_fmn), torch.stack(by_fab)
         # Among equals argmin takes the first: where all failed, the nearest class.
         order = torch.minimum(fmn_sizes, fab_sizes).argmin(dim=0)
@@ -76,7 +70,7 @@ class Search:
         part = self.batch[rows]
         plain = [torch.full_like(part.images, value) for value in (0.0, 0.5, 1.0)]
         for end in (*plain, 1 - part.images):
-            self._keep_smaller(end, rows, bisections=bisections)
+            self.keep(end, rows, bisections=bisections)
 
     def _shorten_by_fmn(self, steps: int, step_size: float) -> None:
         """Run FMN from the best images so far, toward the classes that they are in."""
@@ -88,7 +82,7 @@ class Search:
         images = run_fmn(
             part, goal, norm=self.norm, steps=steps, step_size=step_size, start=start
         )
-        self._keep_smaller(images, rows)
+        self.keep(images, rows)
 
     def _beyond_the_boundary(self, bisections: int) -> Tensor:
         """Shorten the perturbations, then step slightly over the boundary."""
@@ -98,19 +92,6 @@ class Search:
         shorter = distances(batch.images, pushed, self.norm) < self.sizes
         good = batch.fools(pushed) & shorter
         return torch.where(batch.column(good), pushed, shortened)
-
-    def _keep_smaller(
-        self, images: Tensor, rows: Tensor, *, bisections: int = 0
-    ) -> Tensor:
-        """Keep smaller perturbations; return all sizes, ``inf`` where one failed."""
-        part = self.batch[rows]
-        images = part.bisect(part.inside(images), steps=bisections)
-        sizes = distances(part.images, images, self.norm)
-        sizes = torch.where(part.fools(images), sizes, torch.inf)
-        better = sizes < self.sizes[rows]
-        chosen = rows[better]
-        self.images[chosen], self.sizes[chosen] = images[better], sizes[better]
-        return sizes
 
 
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
