@@ -30,14 +30,11 @@ def check_vector(
     if length is not None and len(tensor) != length:
         raise ValueError(f"{name}: expected {length} numbers, got {len(tensor)}")
     vector: Vector = tensor.cpu().numpy()
-    if np.isnan(vector).any():
-        index = int(np.flatnonzero(np.isnan(vector))[0])
-        raise ValueError(f"{name}: expected numbers, got NaN at index {index}")
-    if vector.min() < low:
-        index = int(np.argmin(vector))
+    bad = np.flatnonzero(~(vector >= low))  # NaN is not at least -inf
+    if len(bad):
         raise ValueError(
-            f"{name}: expected numbers of at least {low:g}, got {vector[index]:g} at "
-            f"index {index}"
+            f"{name}: expected numbers of at least {low:g}, got {vector[bad[0]]:g} at "
+            f"index {bad[0]}"
         )
     return vector
 

@@ -84,16 +84,14 @@ def detection_scores(
     ----------
     scores : Tensor or array, shape (N,)
         A margin that needs no attack, or any score that is small for brittle decisions.
-    input_margin : Tensor or array, shape (N,)
-        Measured margins, at least 0; ``inf`` where no attack found another class.
+    input_margin, level
+        As for :func:`margin_consistency`.
     eps : float
-        Decisions with margins up to `eps` are brittle.
-    level : float, default 0.95
-        Coverage of each interval, in (0, 1).
+        In the units of `input_margin`: decisions with margins up to it are brittle.
     resamples : int, default 1000
         Number of bootstrap resamples.
     seed : int, default 0
-        Seed of everything that is drawn at random.
+        Seed of the resamples.
 
     Raises
     ------

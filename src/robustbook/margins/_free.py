@@ -11,7 +11,6 @@ from torch import Tensor
 from robustbook._checks import models
 from robustbook._checks.arguments import (
     ArrayLike,
-    as_tensor,
     check_choice,
     check_count,
     check_features,
@@ -19,6 +18,7 @@ from robustbook._checks.arguments import (
 )
 from robustbook._checks.images import check_inputs
 from robustbook.attacks.engine import Norm
+from robustbook.margins._arrays import check_vector
 
 #: The order of the dual norm, in which weights and gradients are measured.
 DUAL: Final = {"linf": 1, "l2": 2}
@@ -90,20 +90,15 @@ def feature_margin(
     [2.0]
     """
     vectors = check_features("features", features)
-    rows = _check_weight(weight).to(vectors.device)
+    rows = _check_weight(weight, norm).to(vectors.device)
     if rows.shape[1] != vectors.shape[1]:
         raise ValueError(
             f"weight: expected shape (K, {vectors.shape[1]}), as the features have, "
             f"got {tuple(rows.shape)}"
         )
-    check_choice("norm", norm, DUAL)
     logits = vectors @ rows.T
     if bias is not None:
-        offsets = as_tensor("bias", bias)
-        if tuple(offsets.shape) != (len(rows),):
-            raise ValueError(
-                f"bias: expected shape ({len(rows)},), got {tuple(offsets.shape)}"
-            )
+        offsets = torch.from_numpy(check_vector("bias", bias, length=len(rows)))
         logits = check_logits("logits", logits + offsets.to(logits))
     top, predicted = logits.max(dim=1)
     gaps = top[:, None] - logits
@@ -160,8 +155,7 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
     >>> round(simplex.mean, 4), simplex.variation
     (1.4142, 0.0)
     """
-    rows = _check_weight(weight)
-    check_choice("norm", norm, DUAL)
+    rows = _check_weight(weight, norm)
     distances = _pairwise(rows, norm)
     first, second = torch.triu_indices(len(rows), len(rows), offset=1)
     pairs = distances[first, second]
@@ -179,7 +173,8 @@ def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
     return torch.cdist(rows, rows, p=DUAL[norm], compute_mode=exact)
 
 
-def _check_weight(weight: ArrayLike) -> Tensor:
+def _check_weight(weight: ArrayLike, norm: Norm) -> Tensor:
+    check_choice("norm", norm, DUAL)
     rows = check_features("weight", weight)
     if len(rows) < 2:
         raise ValueError(
