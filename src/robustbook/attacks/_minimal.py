@@ -9,7 +9,7 @@ from torch import Tensor
 from robustbook._checks.arguments import ArrayLike, check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import Batch, Norm, Options, Smallest, run_attack
+from robustbook.attacks.engine import Batch, Norm, Options, SmallestSoFar, run_attack
 
 
 def closest(
@@ -27,7 +27,7 @@ def closest(
         goals: Sequence[Tensor | None] = [None]
         if targets is not None:
             goals = batch.ranked_classes(targets)
-        smallest, rows = Smallest(batch, norm), batch.rows()
+        smallest, rows = SmallestSoFar(batch, norm), batch.rows()
         for goal in goals:
             smallest.keep(run(batch, goal), rows)
         return batch.bisect(smallest.images, steps=bisections)

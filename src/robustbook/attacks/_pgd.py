@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Unpack
 
+import torch
 from torch import Tensor
 
 from robustbook import _defaults as defaults
@@ -53,7 +54,10 @@ def fgsm(
     check_bound("eps", eps, norm=norm)
     from robustbook.attacks.foolbox_runs import run_pgd
 
-    perturb = partial(run_pgd, norm=norm, eps=eps, steps=1, step_size=eps)
+    def perturb(batch: Batch) -> Tensor:
+        start = torch.zeros_like(batch.images)
+        return run_pgd(batch, start, norm=norm, eps=eps, steps=1, step_size=eps)
+
     attack = partial(run_attack, skip_errors=skip_errors)
     return attack(perturb, model, images, labels, "fgsm", norm, **options)
 
@@ -137,9 +141,7 @@ def pgd(
 
     def perturb(batch: Batch) -> Tensor:
         start = batch.random_points(norm)
-        return run_pgd(
-            batch, norm=norm, eps=eps, steps=steps, step_size=size, start=start
-        )
+        return run_pgd(batch, start, norm=norm, eps=eps, steps=steps, step_size=size)
 
     attack = partial(run_attack, skip_errors=skip_errors)
     return attack(perturb, model, images, labels, "pgd", norm, **options)

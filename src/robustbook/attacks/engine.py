@@ -170,12 +170,11 @@ class Batch:
             draw = random.random if norm == "linf" else random.standard_normal
             drawn.append(draw(count, np.float32))
         points = torch.from_numpy(np.stack(drawn)).to(self.images.device)
-        if norm == "l2":
-            points = nn.functional.normalize(points, dim=1)
-        else:
+        if norm == "linf":
             points = 2 * points - 1
-            if surface:
-                points = points / points.abs().amax(dim=1, keepdim=True)
+        if surface or norm == "l2":
+            order = torch.inf if norm == "linf" else 2
+            points = nn.functional.normalize(points, order, dim=1)
         return points[:, :size].reshape(self.images.shape)
 
     def ranked_classes(self, targets: int) -> list[Tensor]:
@@ -186,7 +185,7 @@ class Batch:
         return list(order[:, :targets].T.contiguous())
 
 
-class Smallest:
+class SmallestSoFar:
     """The smallest perturbations of a batch that fooled the model so far."""
 
     def __init__(self, batch: Batch, norm: Norm) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from robustbook.attacks.engine import Batch, Norm, Smallest, distances
+from robustbook.attacks.engine import Batch, Norm, SmallestSoFar, distances
 from robustbook.attacks.foolbox_runs import run_fmn
 from robustbook.attacks.pyautoattack_runs import run_fab
 from robustbook.margins._free import boundary_distances
@@ -28,7 +28,7 @@ PUSH: Final = 1e-4
 CANDIDATES: Final = 20
 
 
-class Search(Smallest):
+class Search(SmallestSoFar):
     """The search for the smallest perturbations of a batch."""
 
     def run(
