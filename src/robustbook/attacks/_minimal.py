@@ -94,8 +94,9 @@ def fmn(
 
     run = partial(run_fmn, norm=norm, steps=steps, step_size=step_size)
     perturb = closest(run, targets, bisections, norm)
-    attack = partial(run_attack, minimal=True)
-    return attack(perturb, model, images, labels, "fmn", norm, **options)
+    return run_attack(
+        perturb, model, images, labels, "fmn", norm, minimal=True, **options
+    )
 
 
 def fab(
@@ -148,5 +149,6 @@ def fab(
 
     run = partial(run_fab, norm=norm, steps=steps)
     perturb = closest(run, targets, bisections, norm)
-    attack = partial(run_attack, minimal=True)
-    return attack(perturb, model, images, labels, "fab", norm, **options)
+    return run_attack(
+        perturb, model, images, labels, "fab", norm, minimal=True, **options
+    )

@@ -1,6 +1,5 @@
 """FGSM and PGD: steps along the gradient of the cross-entropy, by foolbox."""
 
-from functools import partial
 from typing import Unpack
 
 import torch
@@ -58,8 +57,9 @@ def fgsm(
         start = torch.zeros_like(batch.images)
         return run_pgd(batch, start, norm=norm, eps=eps, steps=1, step_size=eps)
 
-    attack = partial(run_attack, skip_errors=skip_errors)
-    return attack(perturb, model, images, labels, "fgsm", norm, **options)
+    return run_attack(
+        perturb, model, images, labels, "fgsm", norm, skip_errors=skip_errors, **options
+    )
 
 
 def pgd(
@@ -143,5 +143,6 @@ def pgd(
         start = batch.random_points(norm)
         return run_pgd(batch, start, norm=norm, eps=eps, steps=steps, step_size=size)
 
-    attack = partial(run_attack, skip_errors=skip_errors)
-    return attack(perturb, model, images, labels, "pgd", norm, **options)
+    return run_attack(
+        perturb, model, images, labels, "pgd", norm, skip_errors=skip_errors, **options
+    )

@@ -87,7 +87,7 @@ class Classifier(nn.Module):
 
 
 class Options(TypedDict, total=False):
-    """The options of every attack, which :func:`run_attack` describes."""
+    """The options of every attack; :func:`robustbook.attacks.pgd` describes them."""
 
     batch_size: int
     seed: int
@@ -194,7 +194,7 @@ class SmallestSoFar:
         self.sizes = torch.full_like(batch.logits[:, 0], torch.inf).double()
 
     def keep(self, images: Tensor, rows: Tensor, *, bisections: int = 0) -> Tensor:
-        """Keep smaller ones of these rows; return all sizes, ``inf`` of failures."""
+        """Keep images that are closer; return all sizes, ``inf`` where one failed."""
         part = self.batch[rows]
         images = part.bisect(part.inside(images), steps=bisections)
         sizes = distances(part.images, images, self.norm)

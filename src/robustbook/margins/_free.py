@@ -90,7 +90,7 @@ def feature_margin(
     [2.0]
     """
     vectors = check_features("features", features)
-    rows = _check_weight(weight, norm).to(vectors.device)
+    rows, between = _weights_and_distances(weight, norm, vectors.device)
     if rows.shape[1] != vectors.shape[1]:
         raise ValueError(
             f"weight: expected shape (K, {vectors.shape[1]}), as the features have, "
@@ -102,9 +102,8 @@ def feature_margin(
         logits = check_logits("logits", logits + offsets.to(logits))
     top, predicted = logits.max(dim=1)
     gaps = top[:, None] - logits
-    lengths = _pairwise(rows, norm)[predicted]
     # 0 / 0 means the same weights and biases: a tie that no step changes.
-    distances = torch.where(gaps > 0, gaps / lengths, 0.0)
+    distances = torch.where(gaps > 0, gaps / between[predicted], 0.0)
     distances.scatter_(1, predicted[:, None], torch.inf)
     return distances.amin(dim=1)
 
@@ -155,8 +154,7 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
     >>> round(simplex.mean, 4), simplex.variation
     (1.4142, 0.0)
     """
-    rows = _check_weight(weight, norm)
-    distances = _pairwise(rows, norm)
+    rows, distances = _weights_and_distances(weight, norm)
     first, second = torch.triu_indices(len(rows), len(rows), offset=1)
     pairs = distances[first, second]
     mean = float(pairs.mean())
@@ -167,21 +165,20 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
     return ClassDistances(distances, mean, low, high, variation)
 
 
-def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
-    # The expanded square would lose half of the digits.
-    exact = "donot_use_mm_for_euclid_dist"
-    return torch.cdist(rows, rows, p=DUAL[norm], compute_mode=exact)
-
-
-def _check_weight(weight: ArrayLike, norm: Norm) -> Tensor:
+def _weights_and_distances(
+    weight: ArrayLike, norm: Norm, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the weights of the classes, and their distances in the dual norm."""
     check_choice("norm", norm, DUAL)
-    rows = check_features("weight", weight)
+    rows = check_features("weight", weight).to(device)
     if len(rows) < 2:
         raise ValueError(
             f"weight: expected shape (K, D) with at least two classes, got "
             f"{tuple(rows.shape)}"
         )
-    return rows
+    # The expanded square would lose half of the digits.
+    exact = "donot_use_mm_for_euclid_dist"
+    return rows, torch.cdist(rows, rows, p=DUAL[norm], compute_mode=exact)
 
 
 @models.keeping_generators()
