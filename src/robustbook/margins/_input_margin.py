@@ -58,7 +58,6 @@ def input_margin(
     targets: int = 3,
     steps: int = 20,
     refine_steps: int = 50,
-    bisections: int = 12,
     **options: Unpack[Options],
 ) -> InputMargins:
     """Measure distances to the decision boundary: the smallest changes found.
@@ -86,10 +85,6 @@ def input_margin(
         Steps of each attack in the first pass.
     refine_steps : int, default 50
         Steps of each attack in the second pass; 0 for no second pass.
-    bisections : int, default 12
-        Halvings of the way back to the clean input. After them, the change is stretched
-        by 1/10 000 where that does not make it longer than it was before, so that the
-        rounding of another batch size does not undo it.
     **options
         ``batch_size``, ``seed``, ``progress`` and ``device``, as for
         :func:`robustbook.attacks.pgd`. The search itself draws no random numbers.
@@ -108,15 +103,14 @@ def input_margin(
     >>> round(float(result.margins[0]), 3)  # (0.9 - 0.3) / (1 + 3)
     0.15
     """
-    for name, count in (("targets", targets), ("steps", steps)):
-        check_count(name, count)
-    for name, count in (("refine_steps", refine_steps), ("bisections", bisections)):
-        check_count(name, count, minimum=0)
+    check_count("targets", targets)
+    check_count("steps", steps)
+    check_count("refine_steps", refine_steps, minimum=0)
     # Libraries of attacks are extras.
     from robustbook.margins._recipe import Search
 
     def perturb(batch: Batch) -> Tensor:
-        return Search(batch, norm).run(targets, steps, refine_steps, bisections)
+        return Search(batch, norm).run(targets, steps, refine_steps)
 
     result = run_attack(
         perturb, model, images, labels, "input_margin", norm, minimal=True, **options

@@ -21,8 +21,10 @@ LONG_STEP: Final = 10.0
 SHORT_STEP: Final = 1.0
 #: Halvings of FAB's results before they are compared, as FAB overshoots by 5 %.
 HALVINGS: Final = 4
-#: Share by which a perturbation is stretched in the end, so that rounding does not
-#: undo it.
+#: Halvings of the way back to the clean images in the end.
+BISECTIONS: Final = 12
+#: Share by which a perturbation is stretched after that, if it does not become longer
+#: than it was before, so that the rounding of another batch size does not undo it.
 PUSH: Final = 1e-4
 #: Number of the likeliest classes whose gradients are compared.
 CANDIDATES: Final = 20
@@ -31,9 +33,7 @@ CANDIDATES: Final = 20
 class Search(SmallestSoFar):
     """The search for the smallest perturbations of a batch."""
 
-    def run(
-        self, targets: int, steps: int, refine_steps: int, bisections: int
-    ) -> Tensor:
+    def run(self, targets: int, steps: int, refine_steps: int) -> Tensor:
         """Return the closest images found, the clean ones where there are none."""
         target, harder = self._first_pass(targets, steps)
         if refine_steps and len(harder):
@@ -42,11 +42,11 @@ class Search(SmallestSoFar):
             self.keep(images, harder, bisections=HALVINGS)
         failed = torch.isinf(self.sizes).nonzero()[:, 0]
         if len(failed):
-            self._try_lines(failed, bisections)
+            self._try_lines(failed)
         if refine_steps:
             for step_size in (LONG_STEP, SHORT_STEP):
                 self._shorten_by_fmn(refine_steps, step_size)
-        return self._beyond_the_boundary(bisections)
+        return self._beyond_the_boundary()
 
     def _first_pass(self, targets: int, steps: int) -> tuple[Tensor, Tensor]:
         """Return the nearest class of each image, and where FMN did not beat FAB."""
@@ -65,12 +65,12 @@ class Search(SmallestSoFar):
         harder = ~(fmn_sizes.amin(dim=0) < fab_sizes.amin(dim=0))
         return torch.stack(nearest)[order, rows], harder.nonzero()[:, 0]
 
-    def _try_lines(self, rows: Tensor, bisections: int) -> None:
+    def _try_lines(self, rows: Tensor) -> None:
         """Go straight to black, gray, white and the negative."""
         part = self.batch[rows]
         plain = [torch.full_like(part.images, value) for value in (0.0, 0.5, 1.0)]
         for end in (*plain, 1 - part.images):
-            self.keep(end, rows, bisections=bisections)
+            self.keep(end, rows, bisections=BISECTIONS)
 
     def _shorten_by_fmn(self, steps: int, step_size: float) -> None:
         """Run FMN from the best images so far, toward the classes that they are in."""
@@ -84,10 +84,10 @@ class Search(SmallestSoFar):
         )
         self.keep(images, rows)
 
-    def _beyond_the_boundary(self, bisections: int) -> Tensor:
+    def _beyond_the_boundary(self) -> Tensor:
         """Shorten the perturbations, then step slightly over the boundary."""
         batch = self.batch
-        shortened = batch.bisect(self.images, steps=bisections)
+        shortened = batch.bisect(self.images, steps=BISECTIONS)
         pushed = torch.lerp(batch.images, shortened, 1 + PUSH).clamp(0, 1)
         shorter = distances(batch.images, pushed, self.norm) < self.sizes
         good = batch.fools(pushed) & shorter
