@@ -83,6 +83,7 @@ def fmn(
     The exact margin of a linear model is its smallest gap over classes, divided by
     the 1-norm of the difference of their weights:
 
+    >>> import torch
     >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
     >>> result = fmn(lambda x: x @ weights.T, torch.tensor([[0.9, 0.1]]))
     >>> round(float(result.norms[0]), 3)  # (0.9 - 0.3) / (1 + 3)
@@ -138,6 +139,7 @@ def fab(
 
     Examples
     --------
+    >>> import torch
     >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
     >>> image = torch.tensor([[0.9, 0.1]])
     >>> result = fab(lambda x: x @ weights.T, image, steps=10, bisections=20)
