@@ -116,7 +116,7 @@ def ranks(values: Vector) -> Indices:
 
 
 def tau_b(x: Vector, y: Vector) -> tuple[float, float]:
-    """Return τ-b and its asymptotic standard error; NaN where either is constant.
+    """Return τ-b and its asymptotic standard error; neither is constant.
 
     τ-b is T / sqrt(X Y) with means over ordered pairs: T of the product of signs, X and
     Y of whether the pair is untied in x and in y. Each is a U-statistic, whose
@@ -125,8 +125,6 @@ def tau_b(x: Vector, y: Vector) -> tuple[float, float]:
     """
     count = len(x)
     first, second = ranks(x), ranks(y)
-    if count < 2 or first.max() == 0 or second.max() == 0:
-        return np.nan, np.nan
     signs = concordance(first, second) / (count - 1)
     apart_x = 1 - (np.bincount(first)[first] - 1) / (count - 1)
     apart_y = 1 - (np.bincount(second)[second] - 1) / (count - 1)

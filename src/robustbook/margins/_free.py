@@ -200,7 +200,7 @@ def gradient_normalized_margin(
     Parameters
     ----------
     model, norm, batch_size, device
-        As for :func:`input_margin`.
+        As for :func:`robustbook.attacks.pgd`.
     images : Tensor or ndarray, shape (N, ...)
         Inputs of any range, float32 or float64.
     nearest : bool, default False
