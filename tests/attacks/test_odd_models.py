@@ -66,6 +66,19 @@ def test_no_broken_logit_is_a_success(measure, value):
         measure(broken, IMAGES)
 
 
+@MOVES
+def test_logits_beyond_float32_are_refused(measure):
+    """They are finite in the dtype of the model, and infinite in that of attacks."""
+
+    def large(images):
+        logits = pure(images.float()).double()
+        clean = torch.cdist(images.detach(), IMAGES.double()).amin(1, keepdim=True) == 0
+        return torch.where(clean, logits, 1e40 * logits)
+
+    with pytest.raises(ValueError, match=r"fit into float32.* got .*e\+[34]\d; divide"):
+        measure(large, IMAGES.double())
+
+
 @every_measure
 @pytest.mark.parametrize(
     ("images", "model", "message"),
@@ -80,6 +93,12 @@ def test_no_broken_logit_is_a_success(measure, value):
 def test_numbers_of_another_type_are_named(measure, images, model, message):
     with pytest.raises(TypeError, match=message):
         measure(model, images)
+
+
+def test_the_keys_of_a_mapping_are_listed():
+    for name, remedy in (("logits", r"\['logits'\]\)$"), ("out", "of 'out', 'aux'$")):
+        with pytest.raises(TypeError, match=remedy):
+            gradient_normalized_margin(lambda x, n=name: {n: x, "aux": x}, IMAGES)
 
 
 @every_measure

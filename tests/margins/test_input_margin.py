@@ -160,7 +160,7 @@ def test_numpy_double_one_image_and_inference_mode(ten):
 
 
 BAD = {
-    "targets": 0, "steps": 0, "refine_steps": -1, "bisections": 1.5, "norm": "l1",
+    "targets": 0, "steps": 0, "refine_steps": -1, "norm": "l1",
     "batch_size": 0, "labels": [0.5] * 3, "images": torch.zeros(2, 4).long(),
 }  # fmt: skip
 

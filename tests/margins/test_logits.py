@@ -102,7 +102,12 @@ L1 = partial(feature_margin, norm="l1")
     [
         (logit_margin, [[[1.0]]], ValueError, "at least 2 classes"),
         (feature_margin, [[[1.0, 2.0]], HEAD], ValueError, r"shape \(K, 2\)"),
-        (feature_margin, [[[1.0]], HEAD, [1.0]], ValueError, "bias: expected shape"),
+        (
+            feature_margin,
+            [[[1.0]], HEAD, [1.0]],
+            ValueError,
+            "bias: expected 2 numbers",
+        ),
         (L1, [[[1.0]], HEAD], ValueError, "norm: expected one of"),
         (class_distances, [[[1.0]]], ValueError, "at least two classes"),
         (class_distances, [[[1.0], [np.inf]]], ValueError, "weight: expected finite"),

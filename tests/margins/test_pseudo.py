@@ -129,5 +129,5 @@ def test_bad_options_and_shapes(fitted):
             PseudoMargin(**options).fit([[1.0]] * 9, [0.1] * 9)
     with pytest.raises(ValueError, match="features: expected 6 per sample"):
         fitted.predict([[1.0, 2.0]])
-    with pytest.raises(NotFittedError, match="expected a fitted model"):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         PseudoMargin().predict([[1.0]])

@@ -392,9 +392,12 @@ def test_calibration_images_that_do_not_fit_are_refused(run, source, said):
 def test_a_missing_package_is_reported_first(run, monkeypatch, package):
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
-    for library in ("foolbox", "pyautoattack"):
-        runs = f"robustbook.attacks.{library}_runs"
-        monkeypatch.delitem(sys.modules, runs, raising=False)
+    for user in (
+        "attacks.foolbox_runs",
+        "attacks.pyautoattack_runs",
+        "margins._recipe",
+    ):
+        monkeypatch.delitem(sys.modules, f"robustbook.{user}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     result = run("own_nets:Net", "mine.npz")
     assert result.exit_code == 1

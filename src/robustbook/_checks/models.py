@@ -1,7 +1,7 @@
 """Checks of models and of the logits that they return."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -54,6 +54,9 @@ def check_is_tensor(output: object) -> Tensor:
             "after creating the model, add: model.register_forward_hook("
             f"lambda module, images, output: output{part})"
         )
+        if isinstance(output, Mapping) and "logits" not in output:
+            keys = ", ".join(repr(key) for key in output)
+            remedy += f", with the key of the logits instead, out of {keys}"
     raise TypeError(
         f"model: expected a tensor of logits, got {type(output).__name__}; {remedy}"
     )

@@ -1,7 +1,10 @@
 """APGD with three losses, by pyautoattack."""
 
+import warnings
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, Literal
+from types import SimpleNamespace
+from typing import Final, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -14,7 +17,7 @@ from robustbook._checks.arguments import (
 )
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import Batch, Norm, Options, run_attack
 
 #: Each loss, with the number of classes that it needs.
 LOSSES: Final = {"ce": 2, "dlr": 3, "targeted": 4}
@@ -30,10 +33,7 @@ def apgd(
     steps: int = 100,
     targets: int = 9,
     norm: Norm = "linf",
-    batch_size: int = 256,
-    seed: int = 0,
-    progress: bool = True,
-    device: str | torch.device | None = None,
+    **options: Unpack[Options],
 ) -> AttackResult:
     """Attack with gradient steps that choose their own size: APGD.
 
@@ -46,14 +46,8 @@ def apgd(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1].
-    images : Tensor or array, shape (N, ...)
-        Images in [0, 1], float32 or float64 as the model's parameters.
-    labels : Tensor or array, shape (N,), optional
-        True classes, integers from 0 to K - 1; the model's predictions by default.
-    eps : float
-        Largest size of the perturbation, in [0, 1] pixel units, such as 8/255.
+    model, images, labels, eps, norm, **options
+        As for :func:`pgd`.
     loss : {"ce", "dlr", "targeted"}, default "ce"
         What to maximize. "dlr" needs three classes, "targeted" four.
     steps : int, default 100
@@ -61,10 +55,6 @@ def apgd(
     targets : int, default 9
         Number of the likeliest other classes that "targeted" tries; all of them if
         there are fewer.
-    seed : int, default 0
-        Seed of the random starts; each image has its own.
-    norm, batch_size, progress, device : optional
-        As for :func:`pgd`.
 
     Returns
     -------
@@ -74,10 +64,8 @@ def apgd(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or a logit is NaN or infinite.
-    ModuleNotFoundError
-        If pyautoattack is not installed: ``robustbook[attacks]`` has it.
+    TypeError, ValueError, ModuleNotFoundError
+        As :func:`pgd`.
 
     Warns
     -----
@@ -96,9 +84,11 @@ def apgd(
     check_count("steps", steps)
     check_count("targets", targets)
     check_choice("loss", loss, LOSSES)
-    from robustbook.attacks.pyautoattack_runs import ZeroGradients, run_apgd
+    from robustbook.attacks.pyautoattack_runs import run_apgd
 
-    log = ZeroGradients()
+    remarks: list[str] = []
+    # The library writes to a logger that gradients are zero.
+    log = SimpleNamespace(warning=remarks.append)
     run = partial(run_apgd, loss=loss, norm=norm, eps=eps, steps=steps, log=log)
 
     def perturb(batch: Batch) -> Tensor:
@@ -108,20 +98,18 @@ def apgd(
                 f"loss: expected at least {LOSSES[loss]} classes for {loss!r}, got "
                 f"{num_classes}; use loss='ce'"
             )
-        goals: list[Tensor | None] = [None]
+        goals: Sequence[Tensor | None] = [None]
         if loss == "targeted":
-            goals = [*batch.ranked_classes(min(targets, num_classes - 1))]
+            goals = batch.ranked_classes(targets)
         best = batch.images.clone()
         highest = torch.full((len(batch),), -torch.inf, device=best.device)
         # Each target is tried on the images that no target before it succeeded on.
-        left = torch.arange(len(batch), device=best.device)
+        left = batch.rows()
         for number, goal in enumerate(goals):
             part = batch[left]
             target = None if goal is None else goal[left]
-            direction = part.random_points(norm, number, surface=True)
-            images, fooled, value = run(
-                part, target, start=part.images + eps * direction
-            )
+            start = part.images + eps * part.random_points(norm, number, surface=True)
+            images, fooled, value = run(part, target, start=start)
             better = fooled | (value > highest[left])
             best[left[better]] = images[better]
             highest[left] = torch.maximum(highest[left], value)
@@ -130,7 +118,12 @@ def apgd(
                 break
         return best
 
-    settings = Settings(f"apgd-{loss}", norm, batch_size, seed, progress, device)
-    result = run_attack(perturb, model, images, labels, settings)
-    log.report()
+    result = run_attack(perturb, model, images, labels, f"apgd-{loss}", norm, **options)
+    if remarks:
+        warnings.warn(
+            "model: some images have a gradient of zero, so the attack does not move "
+            "them; compare with fmn, fab and loss='ce'",
+            UserWarning,
+            stacklevel=2,
+        )
     return result

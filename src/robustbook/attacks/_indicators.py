@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Final, Unpack
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch.nn import functional
 from robustbook import _defaults as defaults
 from robustbook._checks.arguments import check_bound, check_count
 from robustbook._checks.models import Model
-from robustbook.attacks.engine import ArrayLike, Batch, Classifier, Settings, run_attack
+from robustbook.attacks.engine import ArrayLike, Batch, Classifier, Options, run_attack
 
 #: Random points that test whether the loss is stable, within this share of eps.
 _POINTS: Final = 8
@@ -32,9 +33,7 @@ def failure_indicators(
     eps: float,
     steps: int = defaults.ATTACK_STEPS,
     surrogate: Model | None = None,
-    batch_size: int = 256,
-    seed: int = 0,
-    device: str | torch.device | None = None,
+    **options: Unpack[Options],
 ) -> dict[str, Tensor]:
     """Attack with PGD, and name what may explain each image that it leaves right.
 
@@ -47,8 +46,8 @@ def failure_indicators(
 
     Parameters
     ----------
-    model, images, labels, eps, steps, batch_size, seed, device
-        As for :func:`pgd`, in ℓ∞.
+    model, images, labels, eps, steps, **options
+        As for :func:`pgd`, in ℓ∞; without a progress bar by default.
     surrogate : callable, optional
         The network whose gradient is followed; by default the model itself.
 
@@ -81,28 +80,23 @@ def failure_indicators(
     """
     check_bound("eps", eps)
     check_count("steps", steps)
-    settings = Settings("indicators", "linf", batch_size, seed, False, device)
-    notes: list[tuple[Tensor, dict[str, Tensor]]] = []
-
-    def perturb(batch: Batch) -> Tensor:
-        last, seen = _follow(batch, surrogate, eps, steps)
-        notes.append((batch.indices, seen))
-        return last
-
-    result = run_attack(perturb, model, images, labels, settings)
-    masks = {
-        name: torch.zeros(len(result.success), dtype=torch.bool) for name in _NAMES
-    }
-    for indices, seen in notes:
-        for name, mask in seen.items():
-            masks[name][indices.cpu()] = mask.cpu()
+    options = {"progress": False, **options}
+    attack = partial(run_attack, attack="indicators", **options)
 
     def everywhere(batch: Batch) -> Tensor:
         return _follow(batch, surrogate, 1.0, steps)[0]
 
-    free = run_attack(everywhere, model, images, labels, settings)
-    masks["unconstrained"] = ~free.success.cpu()
-    failed = ~result.success.cpu()
+    free = attack(everywhere, model, images, labels)
+    masks = {name: torch.zeros_like(free.success) for name in _NAMES}
+
+    def perturb(batch: Batch) -> Tensor:
+        last, seen = _follow(batch, surrogate, eps, steps)
+        for name, mask in seen.items():
+            masks[name][batch.indices] = mask.to(free.success.device)
+        return last
+
+    failed = ~attack(perturb, model, images, labels).success
+    masks["unconstrained"] = ~free.success
     return {"failed": failed, **{name: m & failed for name, m in masks.items()}}
 
 

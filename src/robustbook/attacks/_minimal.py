@@ -1,41 +1,36 @@
 """Attacks that look for the smallest perturbation: FMN and FAB."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Unpack
 
-import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_count, check_positive
 from robustbook._checks.models import Model
-from robustbook.attacks import engine
 from robustbook.attacks._result import AttackResult
+from robustbook.attacks.engine import Batch, Norm, Options, SmallestSoFar, run_attack
 
 
 def closest(
-    run: Callable[[engine.Batch, Tensor | None], Tensor],
+    run: Callable[[Batch, Tensor | None], Tensor],
     targets: int | None,
     bisections: int,
-    norm: engine.Norm,
-) -> Callable[[engine.Batch], Tensor]:
+    norm: Norm,
+) -> Callable[[Batch], Tensor]:
     """Attack toward each target, keep the closest image that fools, and bisect."""
     if targets is not None:
         check_count("targets", targets)
     check_count("bisections", bisections, minimum=0)
 
-    def perturb(batch: engine.Batch) -> Tensor:
-        goals: list[Tensor | None] = [None]
+    def perturb(batch: Batch) -> Tensor:
+        goals: Sequence[Tensor | None] = [None]
         if targets is not None:
-            others = batch.logits.shape[1] - 1
-            goals = [*batch.ranked_classes(min(targets, others))]
-        best = batch.images.clone()
-        least = torch.full((len(batch),), torch.inf, device=best.device).double()
+            goals = batch.ranked_classes(targets)
+        smallest, rows = SmallestSoFar(batch, norm), batch.rows()
         for goal in goals:
-            images = run(batch, goal)
-            size = engine.distances(batch.images, images, norm)
-            better = batch.fools(images) & (size < least)
-            best[better], least[better] = images[better], size[better]
-        return batch.bisect(best, steps=bisections)
+            smallest.keep(run(batch, goal), rows)
+        return batch.bisect(smallest.images, steps=bisections)
 
     return perturb
 
@@ -49,11 +44,8 @@ def fmn(
     step_size: float = 1.0,
     targets: int | None = None,
     bisections: int = 0,
-    norm: engine.Norm = "linf",
-    batch_size: int = 256,
-    seed: int = 0,
-    progress: bool = True,
-    device: str | torch.device | None = None,
+    norm: Norm = "linf",
+    **options: Unpack[Options],
 ) -> AttackResult:
     """Look for the smallest perturbation by adapting the size of a ball: FMN.
 
@@ -62,12 +54,8 @@ def fmn(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1].
-    images : Tensor or array, shape (N, ...)
-        Images in [0, 1], float32 or float64 as the model's parameters.
-    labels : Tensor or array, shape (N,), optional
-        True classes, integers from 0 to K - 1; the model's predictions by default.
+    model, images, labels, norm, **options
+        As for :func:`pgd`.
     steps : int, default 100
         Gradient steps.
     step_size : float, default 1.0
@@ -78,10 +66,6 @@ def fmn(
         the smallest perturbation. Untargeted by default.
     bisections : int, default 0
         Halvings of the way back to the clean image, after the attack.
-    seed : int, default 0
-        Seed for models that draw random numbers; the search itself draws none.
-    norm, batch_size, progress, device : optional
-        As for :func:`pgd`.
 
     Returns
     -------
@@ -91,16 +75,15 @@ def fmn(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or a logit is NaN or infinite.
-    ModuleNotFoundError
-        If foolbox is not installed: ``robustbook[attacks]`` has it.
+    TypeError, ValueError, ModuleNotFoundError
+        As :func:`pgd`.
 
     Examples
     --------
     The exact margin of a linear model is its smallest gap over classes, divided by
     the 1-norm of the difference of their weights:
 
+    >>> import torch
     >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
     >>> result = fmn(lambda x: x @ weights.T, torch.tensor([[0.9, 0.1]]))
     >>> round(float(result.norms[0]), 3)  # (0.9 - 0.3) / (1 + 3)
@@ -112,10 +95,9 @@ def fmn(
 
     run = partial(run_fmn, norm=norm, steps=steps, step_size=step_size)
     perturb = closest(run, targets, bisections, norm)
-    settings = engine.Settings(
-        "fmn", norm, batch_size, seed, progress, device, minimal=True
+    return run_attack(
+        perturb, model, images, labels, "fmn", norm, minimal=True, **options
     )
-    return engine.run_attack(perturb, model, images, labels, settings)
 
 
 def fab(
@@ -126,11 +108,8 @@ def fab(
     steps: int = 100,
     targets: int | None = None,
     bisections: int = 0,
-    norm: engine.Norm = "linf",
-    batch_size: int = 256,
-    seed: int = 0,
-    progress: bool = True,
-    device: str | torch.device | None = None,
+    norm: Norm = "linf",
+    **options: Unpack[Options],
 ) -> AttackResult:
     """Look for the smallest perturbation by projections on the boundary: FAB.
 
@@ -141,28 +120,26 @@ def fab(
 
     Parameters
     ----------
-    model, images, labels
-        As for :func:`fmn`.
+    model, images, labels, norm, **options
+        As for :func:`pgd`.
     steps : int, default 100
         Projections.
-    targets, bisections, norm, batch_size, seed, progress, device : optional
+    targets, bisections : optional
         As for :func:`fmn`.
 
     Returns
     -------
     AttackResult
-        The closest images that fool the model; where there is none, the clean image
-        with a norm of ``inf``.
+        As of :func:`fmn`.
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or a logit is NaN or infinite.
-    ModuleNotFoundError
-        If pyautoattack is not installed: ``robustbook[attacks]`` has it.
+    TypeError, ValueError, ModuleNotFoundError
+        As :func:`pgd`.
 
     Examples
     --------
+    >>> import torch
     >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
     >>> image = torch.tensor([[0.9, 0.1]])
     >>> result = fab(lambda x: x @ weights.T, image, steps=10, bisections=20)
@@ -174,7 +151,6 @@ def fab(
 
     run = partial(run_fab, norm=norm, steps=steps)
     perturb = closest(run, targets, bisections, norm)
-    settings = engine.Settings(
-        "fab", norm, batch_size, seed, progress, device, minimal=True
+    return run_attack(
+        perturb, model, images, labels, "fab", norm, minimal=True, **options
     )
-    return engine.run_attack(perturb, model, images, labels, settings)

@@ -1,6 +1,6 @@
 """FGSM and PGD: steps along the gradient of the cross-entropy, by foolbox."""
 
-from functools import partial
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from robustbook import _defaults as defaults
 from robustbook._checks.arguments import ArrayLike, check_bound, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import Batch, Norm, Options, run_attack
 
 
 def fgsm(
@@ -20,10 +20,7 @@ def fgsm(
     eps: float,
     norm: Norm = "linf",
     skip_errors: bool = True,
-    batch_size: int = 256,
-    seed: int = 0,
-    progress: bool = True,
-    device: str | torch.device | None = None,
+    **options: Unpack[Options],
 ) -> AttackResult:
     """Attack with one step along the gradient: FGSM.
 
@@ -32,9 +29,7 @@ def fgsm(
 
     Parameters
     ----------
-    model, images, labels, eps
-        As for :func:`pgd`.
-    norm, skip_errors, batch_size, seed, progress, device : optional
+    model, images, labels, eps, norm, skip_errors, **options
         As for :func:`pgd`.
 
     Returns
@@ -44,10 +39,8 @@ def fgsm(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or a logit is NaN or infinite.
-    ModuleNotFoundError
-        If foolbox is not installed: ``robustbook[attacks]`` has it.
+    TypeError, ValueError, ModuleNotFoundError
+        As :func:`pgd`.
 
     Examples
     --------
@@ -60,11 +53,13 @@ def fgsm(
     check_bound("eps", eps, norm=norm)
     from robustbook.attacks.foolbox_runs import run_pgd
 
-    perturb = partial(run_pgd, norm=norm, eps=eps, steps=1, step_size=eps)
-    settings = Settings(
-        "fgsm", norm, batch_size, seed, progress, device, skip_errors=skip_errors
+    def perturb(batch: Batch) -> Tensor:
+        start = torch.zeros_like(batch.images)
+        return run_pgd(batch, start, norm=norm, eps=eps, steps=1, step_size=eps)
+
+    return run_attack(
+        perturb, model, images, labels, "fgsm", norm, skip_errors=skip_errors, **options
     )
-    return run_attack(perturb, model, images, labels, settings)
 
 
 def pgd(
@@ -77,10 +72,7 @@ def pgd(
     step_size: float | None = None,
     norm: Norm = "linf",
     skip_errors: bool = True,
-    batch_size: int = 256,
-    seed: int = 0,
-    progress: bool = True,
-    device: str | torch.device | None = None,
+    **options: Unpack[Options],
 ) -> AttackResult:
     """Attack with projected gradient steps on the cross-entropy: PGD.
 
@@ -110,15 +102,13 @@ def pgd(
         The largest change of a pixel, or the root of the sum of squared changes.
     skip_errors : bool, default True
         Leave an input as it is if the model is wrong on it already.
-    batch_size : int, default 256
-        Images in a batch; apart from rounding, the result does not depend on it.
-    seed : int, default 0
-        Seed of the random starts; each image has its own.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; by default where the
-        model is. The result is where the images are.
+    **options
+        ``batch_size`` (256): images in a batch; apart from rounding, the result does
+        not depend on it. ``seed`` (0): of the random starts, of which each image has
+        its own, and of models that draw random numbers. ``progress`` (True): show a
+        progress bar, on a terminal. ``device`` (None): where to run, "auto" for a CUDA
+        device if there is one; by default where the model is. The result is where the
+        images are.
 
     Returns
     -------
@@ -129,9 +119,9 @@ def pgd(
     ------
     TypeError, ValueError
         If an argument is not as described, model and images differ in dtype, or a logit
-        is NaN or infinite on a clean or attacked image.
+        is NaN, infinite or beyond float32 on a clean or attacked image.
     ModuleNotFoundError
-        If foolbox is not installed: ``robustbook[attacks]`` has it.
+        If the library of the attack is not installed: ``robustbook[attacks]`` has it.
 
     Examples
     --------
@@ -148,12 +138,11 @@ def pgd(
     from robustbook.attacks.foolbox_runs import run_pgd
 
     size = 2.5 * eps / steps if step_size is None else step_size
-    run = partial(run_pgd, norm=norm, eps=eps, steps=steps, step_size=size)
 
     def perturb(batch: Batch) -> Tensor:
-        return run(batch, start=batch.random_points(norm))
+        start = batch.random_points(norm)
+        return run_pgd(batch, start, norm=norm, eps=eps, steps=steps, step_size=size)
 
-    settings = Settings(
-        "pgd", norm, batch_size, seed, progress, device, skip_errors=skip_errors
+    return run_attack(
+        perturb, model, images, labels, "pgd", norm, skip_errors=skip_errors, **options
     )
-    return run_attack(perturb, model, images, labels, settings)

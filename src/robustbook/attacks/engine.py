@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -75,24 +75,24 @@ class Classifier(nn.Module):
 
     def _call(self, images: Tensor) -> Tensor:
         model, dtype = self._hidden
-        return models.model_logits(model, images.to(dtype)).float()
+        logits = models.model_logits(model, images.to(dtype))
+        narrow = logits.float()
+        if bool((narrow.isinf() & logits.isfinite()).any()):
+            raise ValueError(
+                "model: expected logits that fit into float32, in which attacks "
+                f"compute, got {float(logits.detach().abs().max()):g}; divide them by "
+                "a constant"
+            )
+        return narrow
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The options that every attack takes."""
+class Options(TypedDict, total=False):
+    """The options of every attack; :func:`robustbook.attacks.pgd` describes them."""
 
-    attack: str
-    norm: Norm
     batch_size: int
     seed: int
     progress: bool
     device: str | torch.device | None
-    #: The attack looks for the smallest perturbation and returns the clean image where
-    #: it finds none.
-    minimal: bool = False
-    #: Inputs on which the model is wrong already are left as they are.
-    skip_errors: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +117,10 @@ class Batch:
             logits=self.logits[chosen],
             indices=self.indices[chosen.to(self.indices.device)],
         )
+
+    def rows(self) -> Tensor:
+        """Return the numbers of the samples in the batch, on its device."""
+        return torch.arange(len(self), device=self.images.device)
 
     def fools(self, images: Tensor) -> Tensor:
         """Return whether the model is wrong on these images, one for each sample."""
@@ -166,20 +170,39 @@ class Batch:
             draw = random.random if norm == "linf" else random.standard_normal
             drawn.append(draw(count, np.float32))
         points = torch.from_numpy(np.stack(drawn)).to(self.images.device)
-        if norm == "l2":
-            points = nn.functional.normalize(points, dim=1)
-        else:
+        if norm == "linf":
             points = 2 * points - 1
-            if surface:
-                points = points / points.abs().amax(dim=1, keepdim=True)
+        if surface or norm == "l2":
+            order = torch.inf if norm == "linf" else 2
+            points = nn.functional.normalize(points, order, dim=1)
         return points[:, :size].reshape(self.images.shape)
 
     def ranked_classes(self, targets: int) -> list[Tensor]:
         """Return the most likely other classes on the clean images, best first."""
         scores = self.logits.clone()
-        scores[torch.arange(len(self)), self.labels] = -torch.inf
-        order = scores.argsort(dim=1, descending=True, stable=True)
+        scores[self.rows(), self.labels] = -torch.inf
+        order = scores.argsort(dim=1, descending=True, stable=True)[:, :-1]
         return list(order[:, :targets].T.contiguous())
+
+
+class SmallestSoFar:
+    """The smallest perturbations of a batch that fooled the model so far."""
+
+    def __init__(self, batch: Batch, norm: Norm) -> None:
+        self.batch, self.norm = batch, norm
+        self.images = batch.images.clone()
+        self.sizes = torch.full_like(batch.logits[:, 0], torch.inf).double()
+
+    def keep(self, images: Tensor, rows: Tensor, *, bisections: int = 0) -> Tensor:
+        """Keep images that are closer; return all sizes, ``inf`` where one failed."""
+        part = self.batch[rows]
+        images = part.bisect(part.inside(images), steps=bisections)
+        sizes = distances(part.images, images, self.norm)
+        sizes = torch.where(part.fools(images), sizes, torch.inf)
+        better = sizes < self.sizes[rows]
+        chosen = rows[better]
+        self.images[chosen], self.sizes[chosen] = images[better], sizes[better]
+        return sizes
 
 
 def run_attack(
@@ -187,76 +210,59 @@ def run_attack(
     model: models.Model,
     images: ArrayLike,
     labels: ArrayLike | None,
-    settings: Settings,
+    attack: str,
+    norm: Norm = "linf",
+    *,
+    minimal: bool = False,
+    skip_errors: bool = True,
+    batch_size: int = 256,
+    seed: int = 0,
+    progress: bool = True,
+    device: str | torch.device | None = None,
 ) -> AttackResult:
-    """Attack batch by batch, and let the model judge the attacked images."""
-    check_choice("norm", settings.norm, NORMS)
-    check_count("batch_size", settings.batch_size)
-    check_count("seed", settings.seed, minimum=0)
+    """Attack batch by batch, and let the model judge the attacked images.
+
+    An attack that is `minimal` looks for the smallest perturbation, and returns the
+    clean image where it finds none. :func:`robustbook.attacks.pgd` describes the other
+    options.
+    """
+    check_choice("norm", norm, NORMS)
+    check_count("batch_size", batch_size)
+    check_count("seed", seed, minimum=0)
     clean = check_images(images, planes=False)
     truth = None
     if labels is not None:
         truth = check_labels("labels", labels, length=len(clean))
     models.warn_of_training(model)
-    device = models.find_device(model, clean, settings.device)
+    place = models.find_device(model, clean, device)
     classifier = Classifier(model, clean.dtype)
-    parts = []
-    with (
-        models.keeping_generators(),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        tqdm(
-            total=len(clean),
-            desc=settings.attack,
-            unit="image",
-            leave=False,
-            # With None, tqdm shows the bar on a terminal only.
-            disable=None if settings.progress else True,
-        ) as bar,
-    ):
+    batches = torch.split(torch.arange(len(clean)), batch_size)
+    # With None, tqdm shows the bar on a terminal only.
+    hidden = None if progress else True
+    with models.keeping_generators(), torch.inference_mode(False), torch.enable_grad():
         # Libraries and random models draw from torch's generators.
-        torch.manual_seed(settings.seed)
-        for start in range(0, len(clean), settings.batch_size):
-            rows = torch.arange(start, min(start + settings.batch_size, len(clean)))
-            # The copy is an ordinary tensor also if the images are inference tensors.
-            part = clean[rows].clone().to(device)
-            known = None if truth is None else truth[rows].to(device)
-            parts.append(
-                _attack_batch(perturb, classifier, part, known, rows, settings)
-            )
-            bar.update(len(rows))
-    adversarial, norms, success = (
-        torch.cat(values).to(clean.device) for values in zip(*parts, strict=True)
-    )
-    return AttackResult(adversarial, norms, success, settings.norm, settings.attack)
-
-
-def _attack_batch(
-    perturb: Callable[[Batch], Tensor],
-    model: Classifier,
-    clean: Tensor,
-    labels: Tensor | None,
-    indices: Tensor,
-    settings: Settings,
-) -> tuple[Tensor, Tensor, Tensor]:
-    images = clean.float()
-    logits = check_logits("model's logits", model(images))
-    predicted = logits.argmax(dim=1)
-    if labels is None:
-        labels = predicted
-    check_labels("labels", labels, length=len(images), num_classes=logits.shape[1])
-    everything = Batch(model, images, labels, logits, indices, settings.seed)
-    success = predicted != labels
-    attacked = ~success if settings.skip_errors else torch.ones_like(success)
-    adversarial, norms = clean.clone(), torch.zeros(len(clean), dtype=torch.float64)
-    norms = norms.to(clean.device)
-    if bool(attacked.any()):
-        batch = everything[attacked]
-        moved = batch.inside(perturb(batch).detach()).to(clean.dtype)
-        fooled = batch.fools(moved)
-        if settings.minimal:
-            moved = torch.where(batch.column(fooled), moved, clean[attacked])
-        sizes = distances(clean[attacked], moved, settings.norm)
-        adversarial[attacked], success[attacked] = moved, fooled
-        norms[attacked] = torch.where(fooled, sizes, torch.inf)
-    return adversarial, norms, success
+        torch.manual_seed(seed)
+        adversarial = clean.clone()
+        norms = torch.zeros(len(clean), dtype=torch.float64, device=clean.device)
+        success = torch.zeros_like(norms, dtype=torch.bool)
+        for rows in tqdm(batches, attack, unit="batch", leave=False, disable=hidden):
+            part = clean[rows].to(place)
+            logits = check_logits("model's logits", classifier(part.float()))
+            predicted = logits.argmax(dim=1)
+            known = predicted if truth is None else truth[rows].to(place)
+            check_labels("labels", known, length=len(rows), num_classes=logits.shape[1])
+            wrong = predicted != known
+            success[rows] = wrong.to(clean.device)
+            attacked = ~wrong if skip_errors else torch.ones_like(wrong)
+            if bool(attacked.any()):
+                batch = Batch(classifier, part.float(), known, logits, rows, seed)
+                batch, part = batch[attacked], part[attacked]
+                moved = batch.inside(perturb(batch).detach()).to(clean.dtype)
+                fooled = batch.fools(moved)
+                if minimal:
+                    moved = torch.where(batch.column(fooled), moved, part)
+                sizes = torch.where(fooled, distances(part, moved, norm), torch.inf)
+                adversarial[batch.indices] = moved.to(clean.device)
+                success[batch.indices] = fooled.to(clean.device)
+                norms[batch.indices] = sizes.to(clean.device)
+    return AttackResult(adversarial, norms, success, norm, attack)

@@ -45,22 +45,15 @@ class _L2FMN(L2FMNAttack):
 
 
 def run_pgd(
-    batch: Batch,
-    *,
-    norm: Norm,
-    eps: float,
-    steps: int,
-    step_size: float,
-    start: Tensor | None = None,
+    batch: Batch, start: Tensor, *, norm: Norm, eps: float, steps: int, step_size: float
 ) -> Tensor:
-    """Return PGD's last images; `start` is in the unit ball, or None for its center."""
+    """Return PGD's last images; `start` is in the unit ball."""
     kind = LinfPGD if norm == "linf" else L2PGD
-    attack = kind(abs_stepsize=step_size, steps=steps, random_start=start is not None)
+    attack = kind(abs_stepsize=step_size, steps=steps)
     # foolbox would draw starts for the batch, not for each image.
     attack.get_random_start = lambda x0, epsilon: x0 + epsilon * astensor(start)  # type: ignore[method-assign]
     criterion = Misclassification(batch.labels)
-    images: Tensor = attack.run(_wrapped(batch), batch.images, criterion, epsilon=eps)
-    return images
+    return attack.run(_wrapped(batch), batch.images, criterion, epsilon=eps)
 
 
 def run_fmn(
@@ -79,21 +72,18 @@ def run_fmn(
     """
     kind = _LinfFMN if norm == "linf" else _L2FMN
     attack = kind(steps=steps, max_stepsize=step_size, gamma=_GAMMA)
-    criterion: Any = (
-        Misclassification(batch.labels)
-        if target is None
-        else TargetedMisclassification(target)
-    )
-    options: dict[str, Any] = {} if start is None else {"starting_points": start}
+    criterion: Any = Misclassification(batch.labels)
+    if target is not None:
+        criterion = TargetedMisclassification(target)
+    model = _wrapped(batch)
     try:
-        images: Tensor = attack.run(_wrapped(batch), batch.images, criterion, **options)
+        return attack.run(model, batch.images, criterion, starting_points=start)
     except AssertionError:
         if start is None:
             raise
         # foolbox asks the model again whether the start is in the class. Where
         # arithmetic is not deterministic, the answer may differ by rounding.
         return batch.images
-    return images
 
 
 def _wrapped(batch: Batch) -> Any:

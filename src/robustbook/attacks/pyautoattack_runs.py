@@ -1,6 +1,6 @@
 """Single runs of pyautoattack 0.2.0, without the seeding and filters around them."""
 
-import warnings
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -16,27 +16,6 @@ with extra("attacks"):
 _NAMES: Final = {"linf": "Linf", "l2": "L2"}
 
 
-class ZeroGradients:
-    """A logger that turns the library's remarks on zero gradients into one warning."""
-
-    def __init__(self) -> None:
-        self.any = False
-
-    def warning(self, message: str) -> None:
-        """Note that there was a remark."""
-        self.any = True
-
-    def report(self) -> None:
-        """Warn once if there was any remark."""
-        if self.any:
-            warnings.warn(
-                "model: some images have a gradient of zero, so the attack does not "
-                "move them; compare with fmn, fab and loss='ce'",
-                UserWarning,
-                stacklevel=3,
-            )
-
-
 def run_apgd(
     batch: Batch,
     target: Tensor | None,
@@ -46,18 +25,17 @@ def run_apgd(
     eps: float,
     steps: int,
     start: Tensor,
-    log: ZeroGradients,
+    log: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run APGD once; return images, whether they fool the model, and their loss.
 
     Where the run fails, the images are those of the highest loss.
     """
-    options: dict[str, Any] = {"n_iter": steps, "norm": _NAMES[norm], "eps": eps}
+    kind = APGDAttack if target is None else APGDAttack_targeted
+    attack = kind(batch.model, steps, _NAMES[norm], eps=eps, logger=log)
     if target is None:
-        attack = APGDAttack(batch.model, loss=loss, logger=log, **options)
-    else:
-        attack = APGDAttack_targeted(batch.model, logger=log, **options)
-        attack.y_target = target
+        attack.loss = loss
+    attack.y_target = target
     attack.init_hyperparam(batch.images)
     best, robust, value, adversarial = attack.attack_single_run(
         batch.images, batch.labels, x_init=start
@@ -72,11 +50,8 @@ def run_fab(batch: Batch, target: Tensor | None, *, norm: Norm, steps: int) -> T
 
     It goes toward a class for each image or, with None, to the nearest boundary.
     """
-    options: dict[str, Any] = {"norm": _NAMES[norm], "n_iter": steps}
-    if target is None:
-        attack = FABAttack_PT(batch.model, **options)
-    else:
-        attack = _TargetedFAB(batch, target, options)
+    kind = FABAttack_PT if target is None else partial(_TargetedFAB, batch, target)
+    attack = kind(batch.model, _NAMES[norm], n_iter=steps)
     # `perturb` would discard perturbations larger than eps.
     images: Tensor = attack.attack_single_run(
         batch.images, batch.labels, is_targeted=target is not None
@@ -87,8 +62,10 @@ def run_fab(batch: Batch, target: Tensor | None, *, norm: Norm, steps: int) -> T
 class _TargetedFAB(FABAttack_PT):  # type: ignore[misc]
     """FAB toward one class for each image; the library only takes ranks of classes."""
 
-    def __init__(self, batch: Batch, target: Tensor, options: dict[str, Any]) -> None:
-        super().__init__(batch.model, **options)
+    def __init__(
+        self, batch: Batch, target: Tensor, *args: Any, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
         self.target_class = 2  # The library wants a rank, but does not use it here.
         self._labels: Tensor | None = batch.labels
         self._target = target

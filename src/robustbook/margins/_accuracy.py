@@ -1,6 +1,7 @@
 """Robust accuracy of a large test set from a few measured margins."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,16 +20,17 @@ from robustbook.margins._arrays import (
     Flags,
     Indices,
     Vector,
-    check_flags,
     check_indices,
     check_radius,
+    check_scores,
     check_vector,
 )
 
 
-def _design_estimate(
+def design_estimate(
     value: float,
     squares: ArrayLike,
+    *,
     drawn: ArrayLike,
     sizes: ArrayLike,
     population: int,
@@ -50,22 +52,6 @@ def _design_estimate(
     half = z * np.sqrt((weights * (squares + z**2 * drawn / drawn.sum())).sum())
     low, high = np.clip([value - half, value + half], *ends).tolist()
     return Estimate(value, float(error), (low, high))
-
-
-def _random_sample_estimate(
-    value: float,
-    residuals: Vector,
-    outcome: Flags,
-    right: Flags,
-    rows: Indices,
-    level: float,
-) -> Estimate:
-    """Return the estimate of a simple random sample of all predictions."""
-    size, count = len(rows), len(right)
-    failed = (right[rows] & ~outcome).sum()
-    ends = float(outcome.sum()) / count, float(right.sum() - failed) / count
-    squares = np.square(residuals).sum()
-    return _design_estimate(value, squares, size, count, count, ends, level)
 
 
 @dataclass(frozen=True)
@@ -158,29 +144,36 @@ def estimate_robust_accuracy(
     >>> low < 0.6 < high
     True
     """
-    scores = check_vector("logit_margin", logit_margin)
-    right = check_flags("correct", correct, length=len(scores))
-    rows = check_indices("indices", indices, population=len(scores))
+    scores, right = check_scores(logit_margin, correct)
+    count = len(scores)
+    rows = check_indices("indices", indices, population=count)
     margins = check_vector("input_margin", input_margin, length=len(rows), low=0.0)
-    limit = check_radius(eps, margins)
     share = check_fraction("alpha", alpha)
     check_count("folds", folds, minimum=2)
     check_count("seed", seed, minimum=0)
     check_level(level)
-    if len(rows) < 2:
-        raise ValueError("indices: expected at least two measured samples, got 1")
-    brittle = margins <= limit
+    brittle = margins <= check_radius(eps, margins)
     outcome = right[rows] & ~brittle
     threshold, tpr = tune_threshold(scores[rows], right[rows], brittle, share)
-    values = outcome.astype(np.float64)
-    mean = float(values.mean())
-    residuals = values - mean
+    failed = (right[rows] & brittle).sum()
+    estimate = partial(
+        design_estimate,
+        drawn=len(rows),
+        sizes=count,
+        population=count,
+        ends=(float(outcome.sum()) / count, float(right.sum() - failed) / count),
+        level=level,
+    )
+    mean = float(outcome.astype(np.float64).mean())
+    difference, residuals = difference_estimator(
+        scores, right, rows, outcome, np.random.default_rng(seed), folds
+    )
     return RobustAccuracy(
         estimate=float((right & (scores > threshold)).mean()),
         threshold=threshold,
         tpr=tpr,
-        plain=_random_sample_estimate(mean, residuals, outcome, right, rows, level),
-        design_based=_difference(scores, right, rows, outcome, folds, level, seed),
+        plain=estimate(mean, np.square(outcome - mean).sum()),
+        design_based=estimate(difference, np.square(residuals).sum()),
     )
 
 
@@ -190,69 +183,60 @@ def tune_threshold(
     """Return the threshold that best reproduces the sample's robust accuracy.
 
     Among equally good ones it is the middle one; the paper does not say which to take.
+    The share of brittle decisions up to the threshold comes with it.
     """
     cuts = np.unique(scores)
-    order = np.sort(scores[right])
-    above = len(order) - np.searchsorted(order, cuts, side="right")
-    error = np.abs(above - (right & ~brittle).sum())
-    if brittle.any():
-        places = np.searchsorted(np.sort(scores[brittle]), cuts, side="right")
-        flagged = places / brittle.sum()
-    else:
-        # No decision is brittle: a threshold below all scores flags none.
+    if not brittle.any():
+        # A threshold below all scores flags none.
         cuts = np.concatenate([[-np.inf], cuts])
-        flagged = np.ones(len(cuts))
-        error = np.concatenate([[abs(len(order) - right.sum())], error])
+
+    def up_to_cuts(values: Vector) -> Indices:
+        return np.searchsorted(np.sort(values), cuts, side="right")
+
+    flagged = np.ones(len(cuts))
+    if brittle.any():
+        flagged = up_to_cuts(scores[brittle]) / brittle.sum()
+    above = right.sum() - up_to_cuts(scores[right])
+    error = np.abs(above - (right & ~brittle).sum())
     allowed = np.flatnonzero(flagged >= alpha - 1e-12)
     best = allowed[error[allowed] == error[allowed].min()]
     chosen = best[(len(best) - 1) // 2]
     return float(cuts[chosen]), float(flagged[chosen])
 
 
-def _difference(
+def difference_estimator(
     scores: Vector,
     right: Flags,
     rows: Indices,
     outcome: Flags,
+    random: np.random.Generator,
     folds: int,
-    level: float,
-    seed: int,
-) -> Estimate:
-    """Return the cross-fitted difference estimator, which is exactly unbiased.
+) -> tuple[float, Vector]:
+    """Return the cross-fitted difference estimator, and residuals of mean 0.
 
     Given all other parts, a part of the sample is a simple random sample of the rest of
     the population, and with predictions from the other parts its difference estimator
-    is unbiased for the mean of that rest.
+    is unbiased for the mean of that rest. Predictions, the probability of a right and
+    robust decision, rise with the score.
     """
     count, size = len(scores), len(rows)
     # Ranks do, as predictions are monotone, and infinite scores have ranks.
     order = rankdata(scores)
-    parts = np.array_split(np.random.default_rng(seed).permutation(size), folds)
+    parts = np.array_split(random.permutation(size), min(folds, size))
     residuals, estimates = np.zeros(size), []
     for part in parts:
-        if len(part) == 0:
-            continue
         others = np.setdiff1d(np.arange(size), part)
-        predicted = _predict(order, right, rows[others], outcome[others])
+        used, predicted = others[right[rows[others]]], np.zeros(count)
+        if len(used):
+            model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+            model.fit(order[rows[used]], outcome[used].astype(np.float64))
+            predicted[right] = model.predict(order[right])
         left = np.ones(count, dtype=bool)
         left[rows[others]] = False
         residuals[part] = outcome[part] - predicted[rows[part]]
         total = predicted[left].sum() + left.sum() * residuals[part].mean()
         estimates.append((outcome[others].sum() + total) / count)
-    estimate = float(np.mean(estimates))
-    spread = residuals - residuals.mean()
-    return _random_sample_estimate(estimate, spread, outcome, right, rows, level)
-
-
-def _predict(order: Vector, right: Flags, rows: Indices, outcome: Flags) -> Vector:
-    """Predict the probability of a right and robust decision, rising with the score."""
-    chosen = right[rows]
-    if not chosen.any():
-        return np.zeros(len(order))
-    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-    model.fit(order[rows[chosen]], outcome[chosen].astype(np.float64))
-    predicted: Vector = np.where(right, model.predict(order), 0.0)
-    return predicted
+    return float(np.mean(estimates)), residuals - residuals.mean()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -277,7 +261,6 @@ class StratifiedSample:
     num_samples: int
 
     def __len__(self) -> int:
-        """Return n, the number of samples to measure."""
         return len(self.indices)
 
     def __repr__(self) -> str:
@@ -295,11 +278,8 @@ class StratifiedSample:
         ----------
         input_margin : Tensor or array, shape (n,)
             Measured margins in the order of `indices`.
-        eps : float
-            In the units of `input_margin`: a decision is robust if its margin is
-            larger.
-        level : float, default 0.95
-            Coverage of each interval, in (0, 1).
+        eps, level
+            As for :func:`estimate_robust_accuracy`.
 
         Raises
         ------
@@ -307,17 +287,24 @@ class StratifiedSample:
             If shapes or types do not match, or an entry is NaN.
         """
         margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
-        limit = check_radius(eps, margins)
+        robust = margins > check_radius(eps, margins)
         check_level(level)
-        robust, strata = margins > limit, self.strata.numpy()
-        sizes, count = self.sizes.double().numpy(), self.num_samples
+        strata, sizes = self.strata.numpy(), self.sizes.double().numpy()
         drawn = np.bincount(strata, minlength=len(sizes))
         hits = np.bincount(strata, weights=robust, minlength=len(sizes))
-        value = float((sizes * hits / drawn).sum() / count)
-        squares = hits * (1 - hits / drawn)
-        most = (sizes.sum() - (drawn - hits).sum()) / count
-        ends = float(hits.sum() / count), float(most)
-        return _design_estimate(value, squares, drawn, sizes, count, ends, level)
+        failed = (drawn - hits).sum()
+        return design_estimate(
+            float((sizes * hits / drawn).sum() / self.num_samples),
+            hits * (1 - hits / drawn),
+            drawn=drawn,
+            sizes=sizes,
+            population=self.num_samples,
+            ends=(
+                float(hits.sum() / self.num_samples),
+                float((sizes.sum() - failed) / self.num_samples),
+            ),
+            level=level,
+        )
 
 
 def stratified_sample(
@@ -336,16 +323,12 @@ def stratified_sample(
 
     Parameters
     ----------
-    logit_margin : Tensor or array, shape (N,)
-        Margins of logits, or any score that is large where decisions are robust.
-    correct : Tensor or array, shape (N,)
-        Whether predictions are right: booleans, or 0 and 1.
+    logit_margin, correct, seed
+        As for :func:`estimate_robust_accuracy`.
     size : int
         Number of samples to measure, from 2 to the number of right predictions.
     strata : int, default 10
         Number of strata; fewer if they would get fewer than two samples each.
-    seed : int, default 0
-        Seed of everything that is drawn at random.
 
     Raises
     ------
@@ -360,8 +343,7 @@ def stratified_sample(
     >>> low < 0.6 < high
     True
     """
-    scores = check_vector("logit_margin", logit_margin)
-    right = check_flags("correct", correct, length=len(scores))
+    scores, right = check_scores(logit_margin, correct)
     check_count("size", size, minimum=2)
     check_count("strata", strata)
     check_count("seed", seed, minimum=0)

@@ -8,6 +8,7 @@ from robustbook._checks.arguments import (
     ArrayLike,
     as_real,
     as_tensor,
+    check_labels,
     check_non_negative,
 )
 
@@ -29,14 +30,11 @@ def check_vector(
     if length is not None and len(tensor) != length:
         raise ValueError(f"{name}: expected {length} numbers, got {len(tensor)}")
     vector: Vector = tensor.cpu().numpy()
-    if np.isnan(vector).any():
-        index = int(np.flatnonzero(np.isnan(vector))[0])
-        raise ValueError(f"{name}: expected numbers, got NaN at index {index}")
-    if vector.min() < low:
-        index = int(np.argmin(vector))
+    bad = np.flatnonzero(~(vector >= low))  # NaN is not at least -inf
+    if len(bad):
         raise ValueError(
-            f"{name}: expected numbers of at least {low:g}, got {vector[index]:g} at "
-            f"index {index}"
+            f"{name}: expected numbers of at least {low:g}, got {vector[bad[0]]:g} at "
+            f"index {bad[0]}"
         )
     return vector
 
@@ -54,36 +52,28 @@ def check_radius(eps: float, margins: Vector) -> float:
     return limit
 
 
-def check_flags(name: str, value: ArrayLike, *, length: int) -> Flags:
-    """Return ``value``, booleans or 0 and 1, as booleans of shape (length,)."""
-    tensor = as_tensor(name, value)
-    if bool((tensor != tensor.bool()).any()):
-        raise TypeError(
-            f"{name}: expected booleans, or 0 and 1, got dtype {tensor.dtype}; "
-            f"compare predictions with labels: {name}=(predictions == labels)"
-        )
-    if tuple(tensor.shape) != (length,):
-        raise ValueError(
-            f"{name}: expected shape ({length},), got {tuple(tensor.shape)}"
-        )
-    flags: Flags = tensor.bool().cpu().numpy()
-    return flags
+def check_scores(logit_margin: ArrayLike, correct: ArrayLike) -> tuple[Vector, Flags]:
+    """Return scores as float64, and as booleans whether predictions are right."""
+    scores = check_vector("logit_margin", logit_margin)
+    right = check_labels("correct", correct, length=len(scores), num_classes=2)
+    return scores, right.bool().cpu().numpy()
 
 
 def check_indices(name: str, value: ArrayLike, *, population: int) -> Indices:
-    """Return ``value`` as distinct indices of a population, int64 of shape (n,)."""
+    """Return ``value`` as two or more distinct indices of a population, int64 (n,)."""
     tensor = as_tensor(name, value)
     if tensor.is_floating_point() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected integers, got dtype {tensor.dtype}")
     indices: Indices = tensor.cpu().to(torch.int64).numpy()
+    if len(indices) < 2:
+        raise ValueError(
+            f"{name}: expected at least two measured samples, got {len(indices)}"
+        )
     if indices.min() < 0 or indices.max() >= population:
         raise ValueError(
             f"{name}: expected indices from 0 to {population - 1}, got "
             f"{indices.min()} to {indices.max()}"
         )
     if len(np.unique(indices)) != len(indices):
-        raise ValueError(
-            f"{name}: expected different indices (a sample without replacement), got "
-            "one twice"
-        )
+        raise ValueError(f"{name}: expected every sample at most once")
     return indices

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom, rankdata
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from robustbook._checks.arguments import ArrayLike, check_count, check_level
 from robustbook._intervals import normal_quantile, wilson
 from robustbook.margins._arrays import (
     Flags,
-    Indices,
     Vector,
     check_radius,
     check_vector,
@@ -85,16 +84,14 @@ def detection_scores(
     ----------
     scores : Tensor or array, shape (N,)
         A margin that needs no attack, or any score that is small for brittle decisions.
-    input_margin : Tensor or array, shape (N,)
-        Measured margins, at least 0; ``inf`` where no attack found another class.
+    input_margin, level
+        As for :func:`margin_consistency`.
     eps : float
-        Decisions with margins up to `eps` are brittle.
-    level : float, default 0.95
-        Coverage of each interval, in (0, 1).
+        In the units of `input_margin`: decisions with margins up to it are brittle.
     resamples : int, default 1000
         Number of bootstrap resamples.
     seed : int, default 0
-        Seed of everything that is drawn at random.
+        Seed of the resamples.
 
     Raises
     ------
@@ -121,25 +118,24 @@ def detection_scores(
             f"{'brittle' if brittle.any() else 'robust'} ones at {limit:g}; input "
             f"margins reach from {margins.min():g} to {margins.max():g}"
         )
-    # Ranks: infinite scores may only be compared.
-    order = rankdata(values, method="dense").astype(np.int64)
-    auroc = float(roc_auc_score(brittle, -order))
-    aupr = float(average_precision_score(brittle, -order))
-    false, true, cuts = roc_curve(brittle, -order, drop_intermediate=False)
-    place = int(np.argmax(true >= TPR - 1e-12))
-    drawn = _resample(order, brittle, resamples, seed)
-    fpr, num_brittle = float(false[place]), int(brittle.sum())
-    num_robust = len(brittle) - num_brittle
+    # Scikit-learn wants large scores for the positive class, and finite ones.
+    falling = -rankdata(values)
+    auroc = float(roc_auc_score(brittle, falling))
+    aupr = float(average_precision_score(brittle, falling))
+    ends, robust = np.sort(values[brittle]), values[~brittle]
+    drawn = _resample(values, brittle, resamples, seed)
+    threshold = ends[math.ceil((TPR - 1e-12) * len(ends)) - 1]
+    fpr = float((robust <= threshold).mean())
     return Detection(
         auroc=auroc,
-        auroc_interval=_auroc_interval(auroc, num_brittle, num_robust, level),
+        auroc_interval=_auroc_interval(auroc, len(ends), len(robust), level),
         aupr=aupr,
-        aupr_interval=_precision_interval(aupr, drawn, num_brittle, level),
+        aupr_interval=_precision_interval(aupr, drawn, len(ends), level),
         fpr=fpr,
-        fpr_interval=_fpr_interval(order, brittle, fpr, level),
-        threshold=float(values[order == -cuts[place]][0]),
-        num_brittle=num_brittle,
-        num_samples=len(brittle),
+        fpr_interval=_fpr_interval(ends, robust, fpr, level),
+        threshold=float(threshold),
+        num_brittle=len(ends),
+        num_samples=len(values),
     )
 
 
@@ -152,18 +148,17 @@ def _auroc_interval(
     (Newcombe's method 5), so that the interval has a width also if the scores separate
     all pairs.
     """
-    z = normal_quantile(level)
+    z, pairs = normal_quantile(level), num_brittle * num_robust
     extra = (num_brittle + num_robust) / 2 - 1
 
     def excess(area: float) -> float:
         odds = (1 - area) / (2 - area) + area / (1 + area)
-        pairs = num_brittle * num_robust
+        distance = abs(area - auroc)
         if auroc in (0.0, 1.0):
             # The distance is a factor of both sides: without it, only one root is left.
-            distance = abs(area - auroc)
             return distance - z**2 * (1 - distance) * (1 + extra * odds) / pairs
         variance = area * (1 - area) * (1 + extra * odds) / pairs
-        return (area - auroc) ** 2 - z**2 * variance
+        return distance**2 - z**2 * variance
 
     def end(edge: float) -> float:
         return edge if auroc == edge else float(brentq(excess, auroc, edge))
@@ -185,15 +180,13 @@ def _precision_interval(
 
 
 def _fpr_interval(
-    order: Indices, brittle: Flags, fpr: float, level: float
+    ends: Vector, robust: Vector, fpr: float, level: float
 ) -> tuple[float, float]:
     """Return an interval for the share of robust decisions up to the true threshold.
 
-    Order statistics of the brittle scores bound the threshold; Wilson's interval bounds
-    the share up to a known one. Both deviations add in squares.
+    Order statistics of the brittle scores, `ends`, bound the threshold; Wilson's
+    interval bounds the share up to a known one. Both deviations add in squares.
     """
-    ends = np.sort(order[brittle])
-    robust = order[~brittle]
     tails = np.array([0.5 - level / 2, 0.5 + level / 2])
     below, above = binom.ppf(tails, len(ends), TPR).astype(int)
     fewest, largest = wilson(round(fpr * len(robust)), len(robust), level)
@@ -207,19 +200,18 @@ def _fpr_interval(
     return low, high
 
 
-def _resample(order: Indices, brittle: Flags, resamples: int, seed: int) -> Vector:
+def _resample(values: Vector, brittle: Flags, resamples: int, seed: int) -> Vector:
     """Return average precisions of resamples; NaN where a class is empty."""
     random = np.random.default_rng(seed)
-    places = np.argsort(order, kind="stable")
-    brittle_places = np.flatnonzero(brittle[places])
+    order = np.argsort(values, kind="stable")
+    places = np.flatnonzero(brittle[order])
     # A threshold can only be at the last of equal scores.
-    ends = np.searchsorted(order[places], order[places], side="right") - 1
-    ends = ends[brittle_places]
-    last = np.searchsorted(brittle_places, ends, side="right") - 1
-    count, precisions = len(order), np.full(resamples, np.nan)
+    ends = np.searchsorted(values[order], values[order][places], side="right") - 1
+    last = np.searchsorted(places, ends, side="right") - 1
+    count, precisions = len(values), np.full(resamples, np.nan)
     for number in range(resamples):
         times = np.bincount(random.integers(count, size=count), minlength=count)
-        hits = times[brittle_places]
+        hits = times[places]
         total = hits.sum()
         if 0 < total < count:
             flagged = np.maximum(np.cumsum(times)[ends], 1)

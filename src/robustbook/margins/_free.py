@@ -1,6 +1,8 @@
 """Margins without an attack: from logits, features or one gradient."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Final
 
 import torch
@@ -9,7 +11,6 @@ from torch import Tensor
 from robustbook._checks import models
 from robustbook._checks.arguments import (
     ArrayLike,
-    as_tensor,
     check_choice,
     check_count,
     check_features,
@@ -17,6 +18,7 @@ from robustbook._checks.arguments import (
 )
 from robustbook._checks.images import check_inputs
 from robustbook.attacks.engine import Norm
+from robustbook.margins._arrays import check_vector
 
 #: The order of the dual norm, in which weights and gradients are measured.
 DUAL: Final = {"linf": 1, "l2": 2}
@@ -88,26 +90,20 @@ def feature_margin(
     [2.0]
     """
     vectors = check_features("features", features)
-    rows = _check_weight(weight).to(vectors.device)
+    rows, between = _weights_and_distances(weight, norm, vectors.device)
     if rows.shape[1] != vectors.shape[1]:
         raise ValueError(
             f"weight: expected shape (K, {vectors.shape[1]}), as the features have, "
             f"got {tuple(rows.shape)}"
         )
-    check_choice("norm", norm, DUAL)
     logits = vectors @ rows.T
     if bias is not None:
-        offsets = as_tensor("bias", bias)
-        if tuple(offsets.shape) != (len(rows),):
-            raise ValueError(
-                f"bias: expected shape ({len(rows)},), got {tuple(offsets.shape)}"
-            )
+        offsets = torch.from_numpy(check_vector("bias", bias, length=len(rows)))
         logits = check_logits("logits", logits + offsets.to(logits))
     top, predicted = logits.max(dim=1)
     gaps = top[:, None] - logits
-    lengths = _pairwise(rows, norm)[predicted]
     # 0 / 0 means the same weights and biases: a tie that no step changes.
-    distances = torch.where(gaps > 0, gaps / lengths, 0.0)
+    distances = torch.where(gaps > 0, gaps / between[predicted], 0.0)
     distances.scatter_(1, predicted[:, None], torch.inf)
     return distances.amin(dim=1)
 
@@ -158,9 +154,7 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
     >>> round(simplex.mean, 4), simplex.variation
     (1.4142, 0.0)
     """
-    rows = _check_weight(weight)
-    check_choice("norm", norm, DUAL)
-    distances = _pairwise(rows, norm)
+    rows, distances = _weights_and_distances(weight, norm)
     first, second = torch.triu_indices(len(rows), len(rows), offset=1)
     pairs = distances[first, second]
     mean = float(pairs.mean())
@@ -171,20 +165,20 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
     return ClassDistances(distances, mean, low, high, variation)
 
 
-def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
-    # The expanded square would lose half of the digits.
-    exact = "donot_use_mm_for_euclid_dist"
-    return torch.cdist(rows, rows, p=DUAL[norm], compute_mode=exact)
-
-
-def _check_weight(weight: ArrayLike) -> Tensor:
-    rows = check_features("weight", weight)
+def _weights_and_distances(
+    weight: ArrayLike, norm: Norm, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the weights of the classes, and their distances in the dual norm."""
+    check_choice("norm", norm, DUAL)
+    rows = check_features("weight", weight).to(device)
     if len(rows) < 2:
         raise ValueError(
             f"weight: expected shape (K, D) with at least two classes, got "
             f"{tuple(rows.shape)}"
         )
-    return rows
+    # The expanded square would lose half of the digits.
+    exact = "donot_use_mm_for_euclid_dist"
+    return rows, torch.cdist(rows, rows, p=DUAL[norm], compute_mode=exact)
 
 
 @models.keeping_generators()
@@ -205,20 +199,13 @@ def gradient_normalized_margin(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1].
+    model, norm, batch_size, device
+        As for :func:`robustbook.attacks.pgd`.
     images : Tensor or ndarray, shape (N, ...)
         Inputs of any range, float32 or float64.
-    norm : {"linf", "l2"}, default "linf"
-        The largest change of a pixel, or the root of the sum of squared changes.
     nearest : bool, default False
         Take the smallest distance over all other classes, with K - 1 backward passes,
         which is exact for every linear model.
-    batch_size : int, default 256
-        Images in a batch; apart from rounding, the result does not depend on it.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; by default where the
-        model is. The result is where the images are.
 
     Returns
     -------
@@ -244,34 +231,35 @@ def gradient_normalized_margin(
     check_count("batch_size", batch_size)
     models.warn_of_training(model)
     place = models.find_device(model, inputs, device)
+    smallest = []
     with torch.inference_mode(False), torch.enable_grad():
-        parts = [
-            _distances(model, part.clone().to(place), norm, nearest)
-            for part in torch.split(inputs, batch_size)
-        ]
-    return torch.cat(parts).to(inputs.device)
+        for part in torch.split(inputs, batch_size):
+            part = part.clone().to(place).requires_grad_()
+            logits = models.model_logits(model, part)
+            check_logits("model's logits", logits)
+            models.check_differentiable(logits)
+            order = logits.detach().argsort(dim=1, descending=True, stable=True).T
+            others = order[1:] if nearest else order[1:2]
+            to_others = boundary_distances(logits, part, order[0], others, norm)
+            smallest.append(reduce(torch.minimum, to_others))
+    return torch.cat(smallest).to(inputs.device)
 
 
-def _distances(
-    model: models.Model, images: Tensor, norm: Norm, nearest: bool
-) -> Tensor:
-    images.requires_grad_()
-    logits = models.model_logits(model, images)
-    check_logits("model's logits", logits)
-    models.check_differentiable(logits)
-    order = logits.detach().argsort(dim=1, descending=True, stable=True)
+def boundary_distances(
+    logits: Tensor,
+    images: Tensor,
+    labels: Tensor,
+    classes: Iterable[Tensor],
+    norm: Norm,
+) -> Iterator[Tensor]:
+    """Yield the first-order distance to each class: the gap over its slope's norm."""
     rows = torch.arange(len(images), device=images.device)
-    least = torch.full((len(images),), torch.inf, device=images.device).double()
-    last = logits.shape[1] if nearest else 2
-    for place in range(1, last):
-        gap = logits[rows, order[:, 0]] - logits[rows, order[:, place]]
+    for other in classes:
+        gap = logits[rows, labels] - logits[rows, other]
         (slope,) = torch.autograd.grad(
-            gap.sum(), images, retain_graph=place < last - 1, materialize_grads=True
+            gap.sum(), images, retain_graph=True, materialize_grads=True
         )
         flat = slope.double().flatten(1)
         length = torch.linalg.vector_norm(flat, ord=DUAL[norm], dim=1)
-        distance = gap.detach().double() / length
         # A tie is at distance 0, whatever its gradient.
-        distance = torch.where(gap == 0, 0.0, distance)
-        least = torch.minimum(least, distance)
-    return least
+        yield torch.where(gap == 0, 0.0, gap.detach().double() / length)

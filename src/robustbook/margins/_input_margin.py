@@ -1,14 +1,14 @@
 """Input margins: upper bounds from an ensemble of attacks, batch by batch."""
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook._checks.models import Model
-from robustbook.attacks.engine import Batch, Norm, Settings, run_attack
-from robustbook.margins._recipe import Search
+from robustbook.attacks.engine import Batch, Norm, Options, run_attack
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,11 +58,7 @@ def input_margin(
     targets: int = 3,
     steps: int = 20,
     refine_steps: int = 50,
-    bisections: int = 12,
-    batch_size: int = 256,
-    seed: int = 0,
-    progress: bool = True,
-    device: str | torch.device | None = None,
+    **options: Unpack[Options],
 ) -> InputMargins:
     """Measure distances to the decision boundary: the smallest changes found.
 
@@ -89,19 +85,9 @@ def input_margin(
         Steps of each attack in the first pass.
     refine_steps : int, default 50
         Steps of each attack in the second pass; 0 for no second pass.
-    bisections : int, default 12
-        Halvings of the way back to the clean input. After them, the change is stretched
-        by 1/10 000 where that does not make it longer than it was before, so that the
-        rounding of another batch size does not undo it.
-    batch_size : int, default 256
-        Images in a batch; apart from rounding, the result does not depend on it.
-    seed : int, default 0
-        Seed for models that draw random numbers; the search itself draws none.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; by default where the
-        model is. The result is where the images are.
+    **options
+        ``batch_size``, ``seed``, ``progress`` and ``device``, as for
+        :func:`robustbook.attacks.pgd`. The search itself draws no random numbers.
 
     Raises
     ------
@@ -117,18 +103,16 @@ def input_margin(
     >>> round(float(result.margins[0]), 3)  # (0.9 - 0.3) / (1 + 3)
     0.15
     """
-    effort = {
-        "targets": check_count("targets", targets),
-        "steps": check_count("steps", steps),
-        "refine_steps": check_count("refine_steps", refine_steps, minimum=0),
-        "bisections": check_count("bisections", bisections, minimum=0),
-    }
+    check_count("targets", targets)
+    check_count("steps", steps)
+    check_count("refine_steps", refine_steps, minimum=0)
+    # Libraries of attacks are extras.
+    from robustbook.margins._recipe import Search
 
     def perturb(batch: Batch) -> Tensor:
-        return Search(batch, norm).run(**effort)
+        return Search(batch, norm).run(targets, steps, refine_steps)
 
-    settings = Settings(
-        "input_margin", norm, batch_size, seed, progress, device, minimal=True
+    result = run_attack(
+        perturb, model, images, labels, "input_margin", norm, minimal=True, **options
     )
-    result = run_attack(perturb, model, images, labels, settings)
     return InputMargins(result.norms, result.adversarial, norm)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Final
 
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import ArrayLike, check_count, check_features
@@ -76,50 +77,36 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("width", "epochs", "patience"):
             check_count(name, getattr(self, name))
         check_count("seed", self.seed, minimum=0)
-        inputs = check_features("features", features).cpu().clone()
-        count = len(inputs)
+        inputs = check_features("features", features).cpu()
+        count, self.n_features_in_ = inputs.shape
         margins = check_vector("input_margin", input_margin, length=count, low=0.0)
-        targets = torch.from_numpy(margins)
-        scale = float(targets.max())
-        if not 0 < scale < torch.inf:
+        self._scale = float(margins.max())
+        if not 0 < self._scale < torch.inf:
             raise ValueError(
                 "input_margin: expected finite margins, some of them above 0, got "
-                f"{scale:g} as the largest; leave out the samples that no attack moved"
+                f"{self._scale:g} as the largest; leave out the samples that no attack "
+                "moved"
             )
-        held_out = round(HELD_OUT * count)
-        if held_out == 0:
+        if count < 3:
             raise ValueError(
                 f"features: expected enough samples to hold out a fifth, got {count}"
             )
         generator = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(count, generator=generator)
-        rows, rest = order[held_out:], order[:held_out]
-        mean = inputs[rows].mean(dim=0)
+        held_out, rows = order.tensor_split([round(HELD_OUT * count)])
+        self._mean = inputs[rows].mean(dim=0)
         spread = inputs[rows].std(dim=0, correction=0)
         # A feature that does not vary is set to 0.
-        spread = torch.where(spread > 1e-6 * mean.abs(), spread, torch.inf)
-        inputs, targets = ((inputs - mean) / spread).float(), (targets / scale).float()
-        network = self._build(inputs.shape[1])
-        self._train(network, inputs, targets, rows, rest, generator)
-        self._mean, self._spread, self._scale = mean, spread, scale
-        self.network_ = network.eval()
-        return self
-
-    def _train(
-        self,
-        network: nn.Sequential,
-        inputs: Tensor,
-        targets: Tensor,
-        rows: Tensor,
-        held_out: Tensor,
-        generator: torch.Generator,
-    ) -> None:
-        """Train, and load the weights of the epoch that is best on held-out samples."""
+        varies = spread > 1e-6 * self._mean.abs()
+        self._spread = torch.where(varies, spread, torch.inf)
+        inputs = self._standardized(inputs)
+        targets = (torch.from_numpy(margins) / self._scale).float()
+        network = self._build()
+        optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
 
         def loss_on(part: Tensor) -> Tensor:
             return nn.functional.mse_loss(network(inputs[part])[:, 0], targets[part])
 
-        optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
         least, best_epoch, weights = torch.inf, -1, {}
         for epoch in range(self.epochs):
             shuffled = rows[torch.randperm(len(rows), generator=generator)]
@@ -132,10 +119,24 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 error = float(loss_on(held_out))
             if error < least:
                 least, best_epoch = error, epoch
-                weights = {k: v.clone() for k, v in network.state_dict().items()}
+                weights = deepcopy(network.state_dict())
             elif epoch - best_epoch >= self.patience:
                 break
         network.load_state_dict(weights)
+        self.network_ = network.eval()
+        return self
+
+    def _build(self) -> nn.Sequential:
+        """Build the layers without moving the caller's random numbers."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.seed)
+            layers: list[nn.Module] = []
+            for size in [self.n_features_in_, *[self.width] * (LAYERS - 1)]:
+                layers += [nn.Linear(size, self.width), nn.ReLU()]
+            return nn.Sequential(*layers, nn.Linear(self.width, 1), nn.Sigmoid())
+
+    def _standardized(self, inputs: Tensor) -> Tensor:
+        return ((inputs - self._mean) / self._spread).float()
 
     def predict(self, features: ArrayLike) -> Tensor:
         """Predict margins, float64 (N,), in the units of those of the fit.
@@ -152,25 +153,14 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         ValueError
             If the number of features differs from that of the fit.
         """
-        if not hasattr(self, "network_"):
-            raise NotFittedError("PseudoMargin: expected a fitted model; call fit")
+        check_is_fitted(self)
         inputs = check_features("features", features).cpu()
-        if inputs.shape[1] != len(self._mean):
+        if inputs.shape[1] != self.n_features_in_:
             raise ValueError(
-                f"features: expected {len(self._mean)} per sample, as in the fit, got "
-                f"{inputs.shape[1]}"
+                f"features: expected {self.n_features_in_} per sample, as in the fit, "
+                f"got {inputs.shape[1]}"
             )
-        inputs = ((inputs - self._mean) / self._spread).float()
         with torch.no_grad():
-            parts = torch.split(inputs, 8192)
+            parts = torch.split(self._standardized(inputs), 8192)
             margins = torch.cat([self.network_(part)[:, 0] for part in parts])
         return margins.double() * self._scale
-
-    def _build(self, features: int) -> nn.Sequential:
-        """Build the layers without moving the caller's random numbers."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.seed)
-            layers: list[nn.Module] = []
-            for size in [features, *[self.width] * (LAYERS - 1)]:
-                layers += [nn.Linear(size, self.width), nn.ReLU()]
-            return nn.Sequential(*layers, nn.Linear(self.width, 1), nn.Sigmoid())

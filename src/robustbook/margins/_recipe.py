@@ -11,80 +11,69 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from robustbook.attacks.engine import Batch, Norm, distances
+from robustbook.attacks.engine import Batch, Norm, SmallestSoFar, distances
+from robustbook.attacks.foolbox_runs import run_fmn
+from robustbook.attacks.pyautoattack_runs import run_fab
+from robustbook.margins._free import boundary_distances
 
 #: Lengths of FMN's first step: the long one gets closer on most networks.
 LONG_STEP: Final = 10.0
 SHORT_STEP: Final = 1.0
 #: Halvings of FAB's results before they are compared, as FAB overshoots by 5 %.
 HALVINGS: Final = 4
-#: Share by which a perturbation is stretched in the end, so that rounding does not
-#: undo it.
+#: Halvings of the way back to the clean images in the end.
+BISECTIONS: Final = 12
+#: Share by which a perturbation is stretched after that, if it does not become longer
+#: than it was before, so that the rounding of another batch size does not undo it.
 PUSH: Final = 1e-4
 #: Number of the likeliest classes whose gradients are compared.
 CANDIDATES: Final = 20
 
 
-class Search:
-    """The smallest perturbations of a batch so far."""
+class Search(SmallestSoFar):
+    """The search for the smallest perturbations of a batch."""
 
-    def __init__(self, batch: Batch, norm: Norm) -> None:
-        self.batch, self.norm = batch, norm
-        self.images = batch.images.clone()
-        sizes = torch.full((len(batch),), torch.inf, device=batch.images.device)
-        self.sizes = sizes.double()
-
-    def run(
-        self, *, targets: int, steps: int, refine_steps: int, bisections: int
-    ) -> Tensor:
+    def run(self, targets: int, steps: int, refine_steps: int) -> Tensor:
         """Return the closest images found, the clean ones where there are none."""
-        from robustbook.attacks.pyautoattack_runs import run_fab
-
         target, harder = self._first_pass(targets, steps)
         if refine_steps and len(harder):
             part, goal = self.batch[harder], target[harder]
             images = run_fab(part, goal, norm=self.norm, steps=refine_steps)
-            self._keep_smaller(images, harder, bisections=HALVINGS)
+            self.keep(images, harder, bisections=HALVINGS)
         failed = torch.isinf(self.sizes).nonzero()[:, 0]
         if len(failed):
-            self._try_lines(failed, bisections)
+            self._try_lines(failed)
         if refine_steps:
             for step_size in (LONG_STEP, SHORT_STEP):
                 self._shorten_by_fmn(refine_steps, step_size)
-        return self._beyond_the_boundary(bisections)
+        return self._beyond_the_boundary()
 
     def _first_pass(self, targets: int, steps: int) -> tuple[Tensor, Tensor]:
         """Return the nearest class of each image, and where FMN did not beat FAB."""
-        from robustbook.attacks.foolbox_runs import run_fmn
-        from robustbook.attacks.pyautoattack_runs import run_fab
-
         batch, norm = self.batch, self.norm
         nearest = nearest_classes(batch, targets, norm)
-        everywhere = torch.arange(len(batch), device=batch.images.device)
+        rows = batch.rows()
         by_fmn, by_fab = [], []
         for target in nearest:
             images = run_fmn(batch, target, norm=norm, steps=steps, step_size=LONG_STEP)
-            by_fmn.append(self._keep_smaller(images, everywhere))
+            by_fmn.append(self.keep(images, rows))
             images = run_fab(batch, target, norm=norm, steps=steps)
-            by_fab.append(self._keep_smaller(images, everywhere, bisections=HALVINGS))
+            by_fab.append(self.keep(images, rows, bisections=HALVINGS))
         fmn_sizes, fab_sizes = torch.stack(by_fmn), torch.stack(by_fab)
         # Among equals argmin takes the first: where all failed, the nearest class.
         order = torch.minimum(fmn_sizes, fab_sizes).argmin(dim=0)
-        target = torch.stack(nearest).gather(0, order[None])[0]
         harder = ~(fmn_sizes.amin(dim=0) < fab_sizes.amin(dim=0))
-        return target, harder.nonzero()[:, 0]
+        return torch.stack(nearest)[order, rows], harder.nonzero()[:, 0]
 
-    def _try_lines(self, rows: Tensor, bisections: int) -> None:
+    def _try_lines(self, rows: Tensor) -> None:
         """Go straight to black, gray, white and the negative."""
         part = self.batch[rows]
         plain = [torch.full_like(part.images, value) for value in (0.0, 0.5, 1.0)]
         for end in (*plain, 1 - part.images):
-            self._keep_smaller(end, rows, bisections=bisections)
+            self.keep(end, rows, bisections=BISECTIONS)
 
     def _shorten_by_fmn(self, steps: int, step_size: float) -> None:
         """Run FMN from the best images so far, toward the classes that they are in."""
-        from robustbook.attacks.foolbox_runs import run_fmn
-
         rows = torch.isfinite(self.sizes).nonzero()[:, 0]
         if len(rows) == 0:
             return
@@ -93,49 +82,27 @@ class Search:
         images = run_fmn(
             part, goal, norm=self.norm, steps=steps, step_size=step_size, start=start
         )
-        self._keep_smaller(images, rows)
+        self.keep(images, rows)
 
-    def _beyond_the_boundary(self, bisections: int) -> Tensor:
+    def _beyond_the_boundary(self) -> Tensor:
         """Shorten the perturbations, then step slightly over the boundary."""
         batch = self.batch
-        shortened = batch.bisect(self.images, steps=bisections)
+        shortened = batch.bisect(self.images, steps=BISECTIONS)
         pushed = torch.lerp(batch.images, shortened, 1 + PUSH).clamp(0, 1)
         shorter = distances(batch.images, pushed, self.norm) < self.sizes
         good = batch.fools(pushed) & shorter
         return torch.where(batch.column(good), pushed, shortened)
 
-    def _keep_smaller(
-        self, images: Tensor, rows: Tensor, *, bisections: int = 0
-    ) -> Tensor:
-        """Keep smaller perturbations; return all sizes, ``inf`` where one failed."""
-        part = self.batch[rows]
-        images = part.bisect(part.inside(images), steps=bisections)
-        sizes = distances(part.images, images, self.norm)
-        sizes = torch.where(part.fools(images), sizes, torch.inf)
-        better = sizes < self.sizes[rows]
-        chosen = rows[better]
-        self.images[chosen], self.sizes[chosen] = images[better], sizes[better]
-        return sizes
-
 
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
     """Return other classes, nearest first: by the logit gap over its slope's norm."""
-    others = batch.logits.shape[1] - 1
-    likely = batch.ranked_classes(min(others, max(count, CANDIDATES)))
-    if count >= others:
+    likely = batch.ranked_classes(max(count, CANDIDATES))
+    if count >= len(likely):
         return likely
     images = batch.images.detach().clone().requires_grad_()
     with torch.enable_grad():
         logits = batch.model(images)
-    rows = torch.arange(len(batch), device=images.device)
-    distances_to = []
-    for target in likely:
-        gap = logits[rows, batch.labels] - logits[rows, target]
-        (slope,) = torch.autograd.grad(gap.sum(), images, retain_graph=True)
-        order = 1 if norm == "linf" else 2
-        length = torch.linalg.vector_norm(slope.flatten(1), ord=order, dim=1)
-        distance = gap.detach() / length
-        distances_to.append(torch.nan_to_num(distance, nan=torch.inf))
+    distances_to = list(boundary_distances(logits, images, batch.labels, likely, norm))
     # Sorting is stable: where gradients vanish, the likeliest class comes first.
-    order_of = torch.stack(distances_to).argsort(dim=0, stable=True)[:count]
-    return list(torch.stack(likely).gather(0, order_of))
+    order = torch.stack(distances_to).nan_to_num(torch.inf).argsort(dim=0, stable=True)
+    return list(torch.stack(likely).gather(0, order[:count]))

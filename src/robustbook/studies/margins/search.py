@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
 from robustbook.attacks import AttackResult, apgd, smallest
-from robustbook.attacks.engine import Batch, Settings, run_attack
+from robustbook.attacks.engine import Batch, run_attack
 from robustbook.datasets import Dataset
 from robustbook.margins import gradient_normalized_margin, input_margin
 from robustbook.models import features_of, logits_of
@@ -94,8 +94,17 @@ def _bisected(
         attacked = result.adversarial[batch.indices.to(result.adversarial.device)]
         return batch.bisect(attacked.to(batch.images), steps=6)
 
-    settings = Settings("apgd", result.norm, 256, 0, False, None, minimal=True)
-    return smallest(result, run_attack(perturb, model, images, labels, settings))
+    shorter = run_attack(
+        perturb,
+        model,
+        images,
+        labels,
+        "apgd",
+        result.norm,
+        minimal=True,
+        progress=False,
+    )
+    return smallest(result, shorter)
 
 
 def searched_arrays(
