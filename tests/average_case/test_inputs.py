@@ -13,9 +13,9 @@ from robustbook.average_case import (
     mmse,
     monte_carlo,
     mv_sigmoid,
-    softmax_proxy,
     taylor,
 )
+from robustbook.average_case.parts import softmax_proxy
 from robustbook.margins import gradient_normalized_margin
 
 X = torch.rand(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

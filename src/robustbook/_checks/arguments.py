@@ -270,14 +270,15 @@ def check_labels(
 
 
 def check_features(name: str, value: Any) -> Tensor:
-    """Return `value` as finite float64 features (N, D); N and D are at least 1."""
+    """Return `value` as float64 features (N, D) up to 1e150; N and D are at least 1."""
     features = as_real(name, value)
     if features.ndim != 2 or 0 in features.shape:
         raise ValueError(
             f"{name}: expected shape (N, D), samples by features, both at least 1, "
             f"got {tuple(features.shape)}; flatten feature maps: {name}.flatten(1)"
         )
-    _check_finite(name, features)
+    # The sum of many squares, too, must be finite.
+    _check_finite(name, features, largest=1e150)
     return features
 
 

@@ -10,7 +10,6 @@ from robustbook.average_case._normal import orthant_probability
 from robustbook.average_case._result import Robustness
 from robustbook.average_case._sampling import control_variate, monte_carlo
 from robustbook.average_case._sigmoid import mv_sigmoid
-from robustbook.average_case._sigmoid import softmax_proxy as softmax_proxy
 from robustbook.average_case._splitting import splitting
 
 __all__ = [

@@ -8,7 +8,7 @@ from torch import Tensor
 from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case._problem import BATCH, SPLIT, Problem, draw_normal, set_up
-from robustbook.average_case._result import Robustness, make_result
+from robustbook.average_case._result import Robustness
 
 #: A run that has got this rare without a failure ends, and counts as none.
 _RAREST: Final = 1e-16
@@ -43,26 +43,16 @@ def splitting(
 
     Parameters
     ----------
-    model : callable
-        Maps images (n, ...) to logits (n, K).
-    images : Tensor or array, shape (N, ...)
-        Inputs to perturb.
-    sigma : float or sequence of float
-        Standard deviations of the noise, in units of the input.
+    model, images, sigma
+        As for :func:`monte_carlo`.
     particles : int, default 200
         Noisy copies of each input in a run, at least 10.
     repeats : int, default 10
         Independent runs, at least 2: their spread is the standard error.
     moves : int, default 10
         Random moves of each copy that replaces another one.
-    labels : Tensor or array of int, shape (N,), optional
-        Classes to be kept; the predictions if left out.
-    seed : int, default 0
-        Of all noise.
-    batch_size : int, default 256
-        Inputs in a batch.
-    device : str or torch.device, optional
-        Where to compute; that of the model if left out.
+    labels, seed, batch_size, device : optional
+        As for :func:`monte_carlo`.
 
     Returns
     -------
@@ -97,15 +87,13 @@ def splitting(
             failures[place, row] = run.estimate(repeats, particles, moves)
             calls[place, row] = run.calls
     failure = failures.mean(dim=-1)
-    return make_result(
+    error = failures.std(dim=-1) / repeats**0.5
+    return problem.summarize(
         "splitting",
-        problem.labels,
-        problem.sigma,
-        problem.caller_device,
+        calls,
         probability=1 - failure,
         failure=failure,
-        standard_error=failures.std(dim=-1) / repeats**0.5,
-        calls=calls,
+        standard_error=error,
     )
 
 

@@ -13,3 +13,4 @@ from robustbook.average_case._problem import check_positives as check_positives
 from robustbook.average_case._problem import draw_normal as draw_normal
 from robustbook.average_case._problem import set_up as set_up
 from robustbook.average_case._result import squeeze as squeeze
+from robustbook.average_case._sigmoid import softmax_proxy as softmax_proxy

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
-from robustbook.average_case import mmse, mv_sigmoid, softmax_proxy, taylor
+from robustbook.average_case import mmse, mv_sigmoid, taylor
 from robustbook.average_case.parts import (
     MEASURE,
     Linearization,
@@ -20,6 +20,7 @@ from robustbook.average_case.parts import (
     linear_probability,
     mmse_linearizations,
     set_up,
+    softmax_proxy,
 )
 from robustbook.datasets import Dataset
 from robustbook.studies._statistics import Integers, Values

@@ -12,8 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
-from robustbook.average_case import mmse, softmax_proxy
-from robustbook.average_case.parts import linear_probability, linearize, set_up
+from robustbook.average_case import mmse
+from robustbook.average_case.parts import (
+    linear_probability,
+    linearize,
+    set_up,
+    softmax_proxy,
+)
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.studies._statistics import Integers, Values

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
+from robustbook.average_case import mmse, monte_carlo, taylor
+from robustbook.average_case.parts import softmax_proxy
 from robustbook.models import load_model
 from robustbook.studies.agreement_speed import shortest
 from robustbook.studies.run import Row, Run, Setting, one_thread
