@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_choice, check_count
 from robustbook._checks.models import Model, keeping_generators
-from robustbook.average_case._estimators import join, mmse_linearizations
+from robustbook.average_case._estimators import join
 from robustbook.average_case._linearize import (
     Linearization,
     linear_probability,
@@ -209,13 +209,14 @@ def control_variate(
         )
     problem = set_up(model, images, sigma, labels, batch_size, device)
     shared = linearization == "taylor"
-    noisy_fits = partial(mmse_linearizations, problem, antithetic=True, keep=True)
     rows = []
     for sigmas in problem.sigmas[None] if shared else problem.sigmas[:, None]:
         fits = (
             linearize(problem, keep=True)
             if shared
-            else noisy_fits(float(sigmas), linearization_samples, seed)
+            else linearize(
+                problem, float(sigmas), linearization_samples, seed, keep=True
+            )
         )
         parts = []
         for part in fits:
