@@ -8,6 +8,7 @@ from torch import nn
 
 from robustbook import average_case
 from robustbook.attacks import apgd, fab, fgsm, fmn, pgd
+from robustbook.average_case import parts
 from robustbook.margins import gradient_normalized_margin, input_margin
 
 MEASURES = {
@@ -25,7 +26,7 @@ MEASURES |= {
     "control_variate": partial(average_case.control_variate, sigma=0.3, samples=64),
     "taylor": partial(average_case.taylor, sigma=0.3),
     "mmse": partial(average_case.mmse, sigma=0.3),
-    "softmax_proxy": average_case.softmax_proxy,
+    "softmax_proxy": parts.softmax_proxy,
 }
 every_measure = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-#: Larger logits are refused, and features: the sum of their squares could overflow.
+#: Larger logits are refused: the sum of their squares could overflow.
 LARGEST_LOGIT = 1e100
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -269,26 +269,23 @@ def check_labels(
     return labels
 
 
-def check_features(
-    name: str, value: Any, *, largest: float = sys.float_info.max
-) -> Tensor:
-    """Return `value` as finite float64 features (N, D); N and D are at least 1."""
+def check_features(name: str, value: Any) -> Tensor:
+    """Return `value` as float64 features (N, D) up to 1e150; N and D are at least 1."""
     features = as_real(name, value)
     if features.ndim != 2 or 0 in features.shape:
         raise ValueError(
             f"{name}: expected shape (N, D), samples by features, both at least 1, "
             f"got {tuple(features.shape)}; flatten feature maps: {name}.flatten(1)"
         )
-    _check_finite(name, features, largest=largest)
+    # The sum of many squares, too, must be finite.
+    _check_finite(name, features, largest=1e150)
     return features
 
 
-def check_feature_sets(
-    features: Any, shifted_features: Any, *, largest: float = LARGEST_LOGIT
-) -> tuple[Tensor, Tensor]:
+def check_feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Tensor]:
     """Return two sets of features in one space, not necessarily paired, as float64."""
-    first = check_features("features", features, largest=largest)
-    second = check_features("shifted_features", shifted_features, largest=largest)
+    first = check_features("features", features)
+    second = check_features("shifted_features", shifted_features)
     if first.shape[1] != second.shape[1]:
         raise ValueError(
             f"shifted_features: expected {first.shape[1]} features a sample, as "

@@ -1,6 +1,5 @@
 """Which samples are paired, and which are shifted."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -139,7 +138,7 @@ def _matched(
     match: Callable[[np.ndarray, np.ndarray], _Rows],
 ) -> tuple[Tensor, Tensor]:
     """The pairs of `match` among all features, or among those of each class."""
-    both = check_feature_sets(features, shifted_features, largest=sys.float_info.max)
+    both = check_feature_sets(features, shifted_features)
     first, second = (side.cpu().numpy() for side in both)
     # Around their mean and at most 1 in size, features have exact distances.
     center = first.mean(0)

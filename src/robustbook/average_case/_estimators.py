@@ -1,7 +1,6 @@
 """Estimates without sampling: linear models and linearized models."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import torch
@@ -19,7 +18,6 @@ from robustbook._checks.images import check_inputs
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case import _problem
 from robustbook.average_case._linearize import (
-    Linearization,
     break_ties,
     linear_probability,
     linearize,
@@ -156,11 +154,12 @@ def mmse(
     if not isinstance(antithetic, bool):
         raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
     problem = _problem.set_up(model, images, sigma, labels, batch_size, device)
-    fits = partial(mmse_linearizations, problem, antithetic=antithetic)
     rows = (
         join(
             _apply_cdf(cdf, part.margins, part.gram, sigma, points, seed)
-            for part in fits(float(sigma), samples, seed)
+            for part in linearize(
+                problem, float(sigma), samples, seed, antithetic=antithetic
+            )
         )
         for sigma in problem.sigmas[:, None]
     )
@@ -172,29 +171,6 @@ def join(parts: Iterable[dict[str, Tensor]], dim: int = 1) -> dict[str, Tensor]:
     """Concatenate the estimates (S, n) of several inputs, or of several sigmas."""
     listed = list(parts)
     return {key: torch.cat([part[key] for part in listed], dim) for key in listed[0]}
-
-
-def mmse_linearizations(
-    problem: _problem.Problem,
-    sigma: float,
-    samples: int,
-    seed: int,
-    *,
-    antithetic: bool,
-    keep: bool = False,
-) -> Iterator[Linearization]:
-    """Yield the least-squares linear fits under noise of one size."""
-
-    def noise(rows: slice) -> Tensor:
-        drawn = samples - samples // 2 if antithetic else samples
-        keys = [(index,) for index in range(rows.start, rows.stop)]
-        half = sigma * _problem.draw_normal(
-            seed, _problem.LINEARIZE, keys, drawn, problem.inputs
-        )
-        both = torch.cat([half, -half[:, : samples - drawn]], dim=1)
-        return both.reshape(*both.shape[:2], *problem.inputs.shape[1:])
-
-    return linearize(problem, noise=noise, samples=samples, keep=keep)
 
 
 def linear_exact(

@@ -1,6 +1,6 @@
 """Jacobians of the class differences, and the probability that they imply."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,12 @@ from torch import Tensor
 
 from robustbook._checks.models import Model, check_differentiable, model_logits
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
-from robustbook.average_case._problem import Problem, spans
+from robustbook.average_case._problem import (
+    LINEARIZE,
+    Problem,
+    draw_normal,
+    spans,
+)
 
 #: Entries of all Jacobians of a batch: 128 MB in double precision.
 _ENTRIES: Final = 1 << 24
@@ -54,14 +59,16 @@ def break_ties(margins: Tensor, variances: Tensor, labels: Tensor) -> Tensor:
 
 def linearize(
     problem: Problem,
-    *,
-    noise: Callable[[slice], Tensor] | None = None,
+    sigma: float | None = None,
     samples: int = 1,
+    seed: int = 0,
+    *,
+    antithetic: bool = True,
     keep: bool = False,
 ) -> Iterator[Linearization]:
-    """Linearize at the inputs, or (MMSE) on average over `samples` noisy ones.
+    """Linearize at the inputs, or (MMSE) on average over noisy ones.
 
-    `noise` returns the noise, (n, samples, ...), for a slice of the inputs.
+    With a `sigma`, each fit has the least mean squared error under noise of that size.
     """
     # The number of inputs times copies times gradients is at most the batch size.
     size, others_count = problem.batch_size, problem.num_classes - 1
@@ -73,7 +80,13 @@ def linearize(
         inputs, labels = problem.inputs[rows], problem.labels[rows]
         count = len(inputs)
         others = other_classes(labels, problem.num_classes)
-        added = None if noise is None else noise(rows)
+        added = None
+        if sigma is not None:
+            drawn = samples - samples // 2 if antithetic else samples
+            keys = [(index,) for index in range(rows.start, rows.stop)]
+            half = sigma * draw_normal(seed, LINEARIZE, keys, drawn, inputs)
+            added = torch.cat([half, -half[:, : samples - drawn]], dim=1)
+            added = added.reshape(count, samples, *inputs.shape[1:])
         logits = torch.zeros_like(problem.logits[rows])
         total: Tensor | None = None
         for part in spans(samples, at_once):
@@ -95,7 +108,7 @@ def linearize(
         gram = wide @ wide.mT
         # Over many pixels, the product is symmetric only up to rounding.
         gram = (gram + gram.mT) / 2
-        margins = margins_of(problem.logits[rows] if noise is None else logits, labels)
+        margins = margins_of(problem.logits[rows] if sigma is None else logits, labels)
         margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
         yield Linearization(rows, margins, gram, flat if keep else None)
 

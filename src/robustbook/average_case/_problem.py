@@ -81,9 +81,12 @@ class Problem:
         noisy = self.inputs[row] + noise.reshape(-1, *self.inputs.shape[1:])
         return _logits(self.model, noisy, self.batch_size, "noisy inputs").double()
 
-    def summarize(self, method: str, calls: int, **estimates: Tensor) -> Robustness:
+    def summarize(
+        self, method: str, calls: int | Tensor, **estimates: Tensor
+    ) -> Robustness:
         """Return the result (S, N) of an estimator, in the shape that sigma has."""
-        estimates["calls"] = torch.full((len(self.sigmas), len(self)), calls)
+        size = len(self.sigmas), len(self)
+        estimates["calls"] = torch.as_tensor(calls).expand(size).clone()
         return make_result(
             method, self.labels, self.sigma, self.caller_device, **estimates
         )

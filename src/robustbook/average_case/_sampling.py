@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -12,12 +11,13 @@ from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_choice, check_count
 from robustbook._checks.models import Model, keeping_generators
-from robustbook.average_case._estimators import join, mmse_linearizations
+from robustbook.average_case._estimators import join
 from robustbook.average_case._linearize import (
     Linearization,
     linear_probability,
     linearize,
 )
+from robustbook.average_case._normal import OrthantProbability
 from robustbook.average_case._problem import (
     BATCH,
     BLOCK,
@@ -198,52 +198,43 @@ def control_variate(
     check_count("points", points)
     check_count("seed", seed, minimum=0)
     check_choice("noise", noise, ("random", "sobol"))
-    each, rest = divmod(samples, SCRAMBLES)
-    if noise == "sobol" and (rest or each & (each - 1) or not each):
+    # Sizes of the groups, halves or scrambles. Even and odd groups are folds.
+    sizes = [samples // 2, samples - samples // 2]
+    if noise == "sobol":
+        sizes = [samples // SCRAMBLES] * SCRAMBLES
+    if sum(sizes) < samples or (noise == "sobol" and sizes[0] & (sizes[0] - 1)):
         raise ValueError(
             f"samples: expected {SCRAMBLES} times a power of 2 for Sobol points, for "
             f"example 1024; got {samples}"
         )
-    options = _Options(samples, noise, points, seed)
     problem = set_up(model, images, sigma, labels, batch_size, device)
     shared = linearization == "taylor"
-    noisy_fits = partial(mmse_linearizations, problem, antithetic=True, keep=True)
     rows = []
     for sigmas in problem.sigmas[None] if shared else problem.sigmas[:, None]:
         fits = (
             linearize(problem, keep=True)
             if shared
-            else noisy_fits(float(sigmas), linearization_samples, seed)
+            else linearize(
+                problem, float(sigmas), linearization_samples, seed, keep=True
+            )
         )
-        rows.append(join(_measure(problem, part, sigmas, options) for part in fits))
+        parts = []
+        for part in fits:
+            exact = linear_probability(
+                part.margins, part.gram, sigmas, seed=seed, points=points
+            )
+            counts = _compare(problem, part, sigmas, sizes, noise, seed)
+            parts.append(_combine(counts, exact, sizes, noise))
+        rows.append(join(parts))
     calls = samples + problem.num_classes * (1 if shared else linearization_samples)
     return problem.summarize("control_variate", calls, **join(rows, dim=0))
 
 
-@dataclass(frozen=True)
-class _Options:
-    samples: int
-    noise: Kind
-    points: int
-    seed: int
-
-    @property
-    def groups(self) -> list[int]:
-        """Sizes of the groups: halves or scrambles. Even and odd groups are folds."""
-        if self.noise == "random":
-            return [self.samples // 2, self.samples - self.samples // 2]
-        return [self.samples // SCRAMBLES] * SCRAMBLES
-
-
-def _measure(
-    problem: Problem, part: Linearization, sigmas: Tensor, options: _Options
+def _combine(
+    counts: Tensor, exact: OrthantProbability, groups: Sequence[int], noise: Kind
 ) -> dict[str, Tensor]:
     """Return estimate, standard error and variance reduction, each (S, n)."""
-    exact = linear_probability(
-        part.margins, part.gram, sigmas, seed=options.seed, points=options.points
-    )
-    counts = _compare(problem, part, sigmas, options)
-    sizes = torch.tensor(options.groups, dtype=torch.float64)
+    sizes = torch.tensor(groups, dtype=torch.float64)
     total = float(sizes.sum())
     model, linear, both = counts.double().unbind(dim=-1)
     expected = exact.probability.cpu()[..., None]
@@ -251,7 +242,7 @@ def _measure(
     # (S, n, G): the estimate of each group.
     values = model / sizes - coefficient * (linear / sizes - expected)
     estimate = (values * sizes).sum(dim=-1) / total
-    if options.noise == "random":
+    if noise == "random":
         square = (model - 2 * coefficient * both + coefficient**2 * linear) / sizes
         mean = (model - coefficient * linear) / sizes
         spread = (square - mean.square()).clamp_min(0) / (sizes - 1)
@@ -287,22 +278,27 @@ def _coefficients(counts: Tensor, sizes: Tensor) -> Tensor:
 
 
 def _compare(
-    problem: Problem, part: Linearization, sigmas: Tensor, options: _Options
+    problem: Problem,
+    part: Linearization,
+    sigmas: Tensor,
+    sizes: Sequence[int],
+    kind: Kind,
+    seed: int,
 ) -> Tensor:
     """Count how often model, linearization and both keep the label: (S, n, G, 3)."""
     assert part.jacobian is not None
-    count, sizes = len(part.margins), options.groups
+    count = len(part.margins)
     result = torch.zeros(len(sigmas), count, len(sizes), 3, dtype=torch.int64)
     first = part.rows.start
-    basis = _basis(part) if options.noise == "sobol" else None
+    basis = _basis(part) if kind == "sobol" else None
     for keys, length in _units(count, sizes, problem):
         row = torch.tensor([key[0] for key in keys])
         group = torch.tensor([key[1] for key in keys])
         names = [(first + key[0], *key[1:]) for key in keys]
-        noise = draw_normal(options.seed, MEASURE, names, length, problem.inputs)
+        noise = draw_normal(seed, MEASURE, names, length, problem.inputs)
         local = row.to(noise.device)
         if basis is not None:
-            noise = _along(basis[local], noise, names, options)
+            noise = _along(basis[local], noise, names, sizes[0], seed)
         steps = (noise @ part.jacobian[local].to(noise).mT).double()
         margins = part.margins[local][:, None]
         for position, sigma in enumerate(sigmas.tolist()):
@@ -341,18 +337,18 @@ def _along(
     basis: Tensor,
     noise: Tensor,
     names: Sequence[tuple[int, int, int]],
-    options: _Options,
+    count: int,
+    seed: int,
 ) -> Tensor:
     """Replace the noise in the span of the gradients by scrambled Sobol points."""
     rank = basis.shape[2]
-    each = options.groups[0]
     length = noise.shape[1]
     parts = []
     for index, group, block in names:
         start = block * BLOCK
-        points = _digits(rank, each, options.seed, group)[start : start + length]
+        points = _digits(rank, count, seed, group)[start : start + length]
         # A digital shift for each input and scramble makes estimates independent.
-        shift = random_bits(options.seed, SHIFT, (index, group), rank)
+        shift = random_bits(seed, SHIFT, (index, group), rank)
         parts.append(((points ^ shift).double() + 0.5) / 2**30)
     inside = torch.special.ndtri(torch.stack(parts)).to(basis)
     wide = noise.double()

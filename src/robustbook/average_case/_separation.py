@@ -44,9 +44,6 @@ SMALLEST: Final = 1e-300
 #: Half the distance of Sobol points, which keeps all of them away from 0.
 _HALF_CELL: Final = 2.0**-31
 
-#: Evaluates the integrand at a slice of the points: (problems, points).
-_Integrand = Callable[[slice], Tensor]
-
 
 def standard_error_of_means(values: Tensor) -> Tensor:
     """Return the standard error of the mean over the last dimension.
@@ -159,10 +156,6 @@ def _sobol(dimension: int, points: int, seed: int, dtype: torch.dtype) -> Tensor
     return (torch.cat(drawn) + _HALF_CELL).T.contiguous().to(dtype)
 
 
-#: Makes an integrand from problems and nodes.
-_Prepare = Callable[[Factor, tuple[Tensor, ...]], _Integrand]
-
-
 def integrate(
     factor: Factor, points: int, seed: int, *, shift: int = 0, single: bool = True
 ) -> tuple[Tensor, Tensor]:
@@ -179,13 +172,12 @@ def integrate(
     first = factor.limits.amin(dim=1)
     quick = regular & (first.abs() < _MODERATE) & (single & (points <= SINGLE_POINTS))
     common = regular & ~quick & (first > _QUICK_LIMIT)
-    kinds: list[tuple[Tensor, torch.dtype, _Prepare]] = [
+    for chosen, dtype, integrand in (
         (quick, torch.float32, _common),
         (common, torch.float64, _common),
         (regular & ~quick & ~common, torch.float64, _rare),
         (~regular, torch.float64, _singular),
-    ]
-    for chosen, dtype, prepare in kinds:
+    ):
         rows = chosen.nonzero()[:, 0]
         if len(rows):
             # Rounding the size up lets integrals of several sizes share a table.
@@ -196,12 +188,17 @@ def integrate(
                 steps = torch.from_numpy(moved[: len(uniform)]).to(dtype)
                 uniform = (uniform + steps.repeat_interleave(points, dim=1)) % 1
             uniform = uniform.to(device)
-            result[rows] = _means(factor.of(rows), uniform, points, prepare)
+            result[rows] = _means(factor.of(rows), uniform, points, integrand)
     rounding = _SINGLE_ROUNDING if size <= 20 else _SINGLE_ROUNDING_LARGE
     return result, torch.where(quick, rounding, 0.0)
 
 
-def _means(factor: Factor, uniform: Tensor, points: int, prepare: _Prepare) -> Tensor:
+def _means(
+    factor: Factor,
+    uniform: Tensor,
+    points: int,
+    integrand: Callable[[Factor, Tensor], Tensor],
+) -> Tensor:
     """Return means of the integrand over each scramble: (problems, scrambles)."""
     count, device = len(factor.limits), uniform.device
     chunk = _CUDA_CHUNK
@@ -211,124 +208,84 @@ def _means(factor: Factor, uniform: Tensor, points: int, prepare: _Prepare) -> T
     target = max(_POINTS_AT_ONCE, chunk // count)
     at_once = min(points, 1 << (target.bit_length() - 1))
     at_once *= max(1, min(SCRAMBLES, target // points))
-    nodes = _nodes(uniform, prepare)
     sums = torch.zeros(count, SCRAMBLES, dtype=torch.float64, device=device)
     for inside in spans(count, max(1, chunk // at_once)):
-        integrand = prepare(factor.of(inside), nodes)
         for part in spans(uniform.shape[1], at_once):
             each = min(points, part.stop - part.start)
-            # Sums of single-precision products in double precision.
-            total = integrand(part)
+            total = integrand(factor.of(inside), uniform[:, part])
             total = total.reshape(len(total), -1, each)
             place = slice(part.start // points, (part.stop - 1) // points + 1)
+            # Sums of single-precision products in double precision.
             sums[inside, place] += total.sum(dim=2, dtype=torch.float64)
     return sums / points
 
 
-def _nodes(uniform: Tensor, prepare: _Prepare) -> tuple[Tensor, ...]:
-    if prepare is not _common:
-        return (uniform,)
-    # The ends of the interval (-1, 1) are excluded.
-    eps = torch.finfo(uniform.dtype).eps
-    inside = uniform * (1 - 2 * eps)
-    return inside, inside - (1 - eps)
-
-
-def _common(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
-    """Prepare problems of full rank without rare events.
+def _common(factor: Factor, uniform: Tensor) -> Tensor:
+    """Integrate problems of full rank without rare events: (problems, points).
 
     The error function and its inverse are quick. Their rounding errors are absolute,
     which does not harm a product of probabilities that are not small.
     """
-    inside, start = nodes
     count, size = factor.limits.shape
     scale = factor.lower.diagonal(dim1=1, dim2=2)
     # Variables are kept divided by √2; 1 + erf is twice a mass.
-    limits = (factor.limits / scale / math.sqrt(2)).to(inside.dtype)[:, :, None]
-    minus = (-factor.lower / scale[:, :, None]).to(inside.dtype)
-    steps = [
-        (limits[:, step : step + 1], minus[:, step : step + 1, :step])
-        for step in range(1, size)
-    ]
-    first = torch.erf(limits[:, 0])
-
-    def integrand(part: slice) -> Tensor:
-        width = part.stop - part.start
-        variables = inside.new_empty(count, size - 1, width)
-        bound = inside.new_empty(count, 1, width)
-        erf = bound[:, 0]
-        product = (first + 1).repeat(1, width)
-        last = first
-        for step, (limit, row) in enumerate(steps, start=1):
-            drawn = variables[:, step - 1]
-            torch.addcmul(
-                start[step - 1, part], inside[step - 1, part], last, out=drawn
-            )
-            drawn.erfinv_()
-            torch.baddbmm(limit, row, variables[:, :step], out=bound)
-            last = erf.erf_()
-            product.addcmul_(product, last)
-        return product.mul_(0.5**size)
-
-    return integrand
+    limits = (factor.limits / scale / math.sqrt(2)).to(uniform.dtype)[:, :, None]
+    minus = (-factor.lower / scale[:, :, None]).to(uniform.dtype)
+    # The ends of the interval (-1, 1) are excluded.
+    eps = torch.finfo(uniform.dtype).eps
+    inside = uniform * (1 - 2 * eps)
+    start = inside - (1 - eps)
+    variables = uniform.new_empty(count, size - 1, uniform.shape[1])
+    last = torch.erf(limits[:, 0])
+    product = (last + 1).repeat(1, uniform.shape[1])
+    for step in range(1, size):
+        drawn = variables[:, step - 1]
+        torch.addcmul(start[step - 1], inside[step - 1], last, out=drawn).erfinv_()
+        limit, row = limits[:, step : step + 1], minus[:, step : step + 1, :step]
+        last = torch.baddbmm(limit, row, variables[:, :step])[:, 0].erf_()
+        product.addcmul_(product, last)
+    return product.mul_(0.5**size)
 
 
-def _rare(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
-    """Prepare problems of full rank whose tails must keep their digits."""
-    (uniform,) = nodes
+def _rare(factor: Factor, uniform: Tensor) -> Tensor:
+    """Integrate problems of full rank whose tails must keep their digits."""
     count, size = factor.limits.shape
     scale = factor.lower.diagonal(dim1=1, dim2=2)
     limits = (factor.limits / scale)[:, :, None]
-    lower = factor.lower / scale[:, :, None]
-
-    def integrand(part: slice) -> Tensor:
-        width = part.stop - part.start
-        variables = uniform.new_empty(count, size - 1, width)
-        below = torch.special.ndtr(limits[:, 0]).expand(count, width)
-        product = below.clone()
-        for step in range(1, size):
-            mass = (uniform[step - 1, part] * below).clamp_(min=SMALLEST)
-            torch.special.ndtri(mass, out=variables[:, step - 1])
-            bound = torch.baddbmm(
-                limits[:, step : step + 1],
-                lower[:, step : step + 1, :step],
-                variables[:, :step],
-                alpha=-1,
-            )[:, 0]
-            below = torch.special.ndtr(bound)
-            product *= below
-        return product
-
-    return integrand
+    minus = -factor.lower / scale[:, :, None]
+    variables = uniform.new_empty(count, size - 1, uniform.shape[1])
+    below = torch.special.ndtr(limits[:, 0]).expand(count, uniform.shape[1])
+    product = below.clone()
+    for step in range(1, size):
+        mass = (uniform[step - 1] * below).clamp_(min=SMALLEST)
+        torch.special.ndtri(mass, out=variables[:, step - 1])
+        limit, row = limits[:, step : step + 1], minus[:, step : step + 1, :step]
+        bound = torch.baddbmm(limit, row, variables[:, :step])[:, 0]
+        below = torch.special.ndtr(bound)
+        product *= below
+    return product
 
 
-def _singular(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
-    """Prepare singular problems: rows that end in one variable bound it together."""
-    (uniform,) = nodes
-
-    def integrand(part: slice) -> Tensor:
-        points = uniform[:, part]
-        slack = factor.limits[:, :, None].repeat(1, 1, points.shape[1])
-        product = torch.ones_like(slack[:, 0])
-        for step in range(int(factor.rank.max())):
-            column = factor.lower[:, :, step, None]
-            ends = (factor.last == step)[:, :, None]
-            divisor = torch.where(ends, column, 1.0)
-            bounds = slack / divisor
-            upper = torch.where(ends & (column > 0), bounds, torch.inf).amin(dim=1)
-            under = torch.where(ends & (column < 0), bounds, -torch.inf).amax(dim=1)
-            # Bounds are mirrored to the left of 0, where differences keep digits.
-            flip = under > 0
-            left = torch.where(flip, -upper, under)
-            right = torch.where(flip, -under, upper)
-            start = torch.special.ndtr(left)
-            width = (torch.special.ndtr(right) - start).clamp_min(0)
-            product *= width
-            if step < len(points):
-                mass = (start + points[step] * width).clamp(SMALLEST, 1 - 2.0**-53)
-                drawn = torch.special.ndtri(mass)
-                drawn = torch.where(flip, -drawn, drawn)
-                slack -= column * drawn[:, None]
-        return product
-
-    return integrand
+def _singular(factor: Factor, uniform: Tensor) -> Tensor:
+    """Integrate singular problems: rows that end in one variable bound it together."""
+    slack = factor.limits[:, :, None].repeat(1, 1, uniform.shape[1])
+    product = torch.ones_like(slack[:, 0])
+    for step in range(int(factor.rank.max())):
+        column = factor.lower[:, :, step, None]
+        ends = (factor.last == step)[:, :, None]
+        bounds = slack / torch.where(ends, column, 1.0)
+        upper = torch.where(ends & (column > 0), bounds, torch.inf).amin(dim=1)
+        under = torch.where(ends & (column < 0), bounds, -torch.inf).amax(dim=1)
+        # Bounds are mirrored to the left of 0, where differences keep digits.
+        flip = under > 0
+        left = torch.where(flip, -upper, under)
+        right = torch.where(flip, -under, upper)
+        start = torch.special.ndtr(left)
+        width = (torch.special.ndtr(right) - start).clamp_min(0)
+        product *= width
+        if step < len(uniform):
+            mass = (start + uniform[step] * width).clamp(SMALLEST, 1 - 2.0**-53)
+            drawn = torch.special.ndtri(mass)
+            drawn = torch.where(flip, -drawn, drawn)
+            slack -= column * drawn[:, None]
+    return product

@@ -8,7 +8,7 @@ from torch import Tensor
 from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case._problem import BATCH, SPLIT, Problem, draw_normal, set_up
-from robustbook.average_case._result import Robustness, make_result
+from robustbook.average_case._result import Robustness
 
 #: A run that has got this rare without a failure ends, and counts as none.
 _RAREST: Final = 1e-16
@@ -87,15 +87,13 @@ def splitting(
             failures[place, row] = run.estimate(repeats, particles, moves)
             calls[place, row] = run.calls
     failure = failures.mean(dim=-1)
-    return make_result(
+    error = failures.std(dim=-1) / repeats**0.5
+    return problem.summarize(
         "splitting",
-        problem.labels,
-        problem.sigma,
-        problem.caller_device,
+        calls,
         probability=1 - failure,
         failure=failure,
-        standard_error=failures.std(dim=-1) / repeats**0.5,
-        calls=calls,
+        standard_error=error,
     )
 
 

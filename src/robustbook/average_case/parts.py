@@ -1,8 +1,5 @@
 """Parts of the estimators, for those who write another one or examine these."""
 
-from robustbook.average_case._estimators import (
-    mmse_linearizations as mmse_linearizations,
-)
 from robustbook.average_case._linearize import Linearization as Linearization
 from robustbook.average_case._linearize import linear_probability as linear_probability
 from robustbook.average_case._linearize import linearize as linearize

@@ -18,7 +18,7 @@ from robustbook.average_case.parts import (
     Problem,
     draw_normal,
     linear_probability,
-    mmse_linearizations,
+    linearize,
     set_up,
     softmax_proxy,
 )
@@ -166,9 +166,7 @@ def fitted(
     problem: Problem, sigma: float, fits: int, seed: int, *, antithetic: bool
 ) -> Fit:
     """The best linear fit under noise of one size."""
-    parts = mmse_linearizations(
-        problem, sigma, fits, seed, antithetic=antithetic, keep=True
-    )
+    parts = linearize(problem, sigma, fits, seed, antithetic=antithetic, keep=True)
     return Fit.of(parts, torch.tensor([sigma]).double(), seed)
 
 

@@ -19,7 +19,7 @@ from robustbook.average_case import (
     monte_carlo,
     taylor,
 )
-from robustbook.average_case.parts import linearize, mmse_linearizations, set_up
+from robustbook.average_case.parts import linearize, set_up
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._estimates import Fit, agreements
 from robustbook.studies.run import Row, Run, Setting, decimals, with_keys
@@ -131,9 +131,7 @@ def _images(run: Run[GainSetting], model: nn.Module, sigma: float) -> Iterator[R
     problem = set_up(model, run.data.images, sigma)
     parts = {
         "taylor": linearize(problem, keep=True),
-        "mmse": mmse_linearizations(
-            problem, sigma, FITS, seed, antithetic=True, keep=True
-        ),
+        "mmse": linearize(problem, sigma, FITS, seed, antithetic=True, keep=True),
     }
     fits = {kind: Fit.of(each, problem.sigmas, seed) for kind, each in parts.items()}
     lines = [(fit.margins, fit.jacobian) for fit in fits.values()]

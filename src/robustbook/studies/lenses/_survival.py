@@ -12,7 +12,7 @@ from robustbook._store.cache import Arrays
 from robustbook.average_case import monte_carlo
 from robustbook.average_case.parts import (
     linear_probability,
-    mmse_linearizations,
+    linearize,
     set_up,
 )
 from robustbook.datasets import Dataset
@@ -37,7 +37,7 @@ def linearized(
     """The probability by a linear fit, and the logarithm of the failure probability."""
     problem = set_up(model, data.images, sigma)
     kept, lost = [], []
-    for fit in mmse_linearizations(problem, sigma, _SAMPLES, seed, antithetic=True):
+    for fit in linearize(problem, sigma, _SAMPLES, seed, antithetic=True):
         exact = linear_probability(
             fit.margins, fit.gram, problem.sigmas, seed=seed, points=_POINTS
         )
