@@ -102,7 +102,8 @@ def three_lenses(
         model is. The result is on the CPU.
     resume : bool, default False
         Keep each finished measure in the cache (the folder ROBUSTBOOK_CACHE): after an
-        interruption, the same call goes on with the next one.
+        interruption, the same call goes on with the next one. The adversarial images
+        of input margins are not kept: ``margins.adversarial`` is empty.
 
     Warns
     -----
