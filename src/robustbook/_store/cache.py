@@ -49,7 +49,6 @@ def cached_arrays(
     compute: Callable[[], Arrays],
     *,
     code: str | tuple[str, ...],
-    directory: Path | str | None = None,
 ) -> Arrays:
     """Read the arrays of a configuration, or compute and store them.
 
@@ -63,7 +62,7 @@ def cached_arrays(
     """
     modules = (code,) if isinstance(code, str) else code
     key = json.dumps([dict(configuration), fingerprint(*modules)], sort_keys=True)
-    folder = cache_directory() if directory is None else Path(directory)
+    folder = cache_directory()
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
     stored = _read(path, key)
     if stored is not None:
