@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from robustbook._store import sha256_of
-from robustbook._store.provenance import fingerprint
+from robustbook._store.provenance import Code
 from robustbook.datasets import DataUnavailableError, data_directory
 from robustbook.studies import STUDIES, _stored, results
 from robustbook.studies._stored import confirm_results, write_results
@@ -140,7 +140,7 @@ def project(tmp_path):
         stamp={
             "module": study.code,
             "options": study.variant,
-            "code_sha256": fingerprint(study.code, source=tmp_path / "src"),
+            "code_sha256": Code(tmp_path / "src").fingerprint(study.code),
             "inputs": {"digits-cnn-s0": digest, "images.gz": "2" * 64},
         },
     )

@@ -49,7 +49,6 @@ def cached_arrays(
     compute: Callable[[], Arrays],
     *,
     code: str | tuple[str, ...],
-    directory: Path | str | None = None,
 ) -> Arrays:
     """Read the arrays of a configuration, or compute and store them.
 
@@ -61,15 +60,9 @@ def cached_arrays(
     that cannot be written to is an OSError before anything is computed; a disk that is
     full afterwards is a warning.
     """
-    for name, value in configuration.items():
-        if value is not None and type(value) not in (str, int, float, bool):
-            raise TypeError(
-                f"configuration: {name}: expected a plain number or string, got "
-                f"{type(value).__name__}"
-            )
     modules = (code,) if isinstance(code, str) else code
     key = json.dumps([dict(configuration), fingerprint(*modules)], sort_keys=True)
-    folder = cache_directory() if directory is None else Path(directory)
+    folder = cache_directory()
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
     stored = _read(path, key)
     if stored is not None:
@@ -90,9 +83,6 @@ def _computed(path: Path, key: str, compute: Callable[[], Arrays]) -> Arrays:
     # A computation that has begun may begin computations of its own.
     with earlier_work() as earlier, deadline(None):
         arrays = compute()
-    for name in (_KEY, _RUN):
-        if name in arrays:
-            raise ValueError(f"compute: expected no array named {name!r}")
     elapsed = perf_counter() - start
     run = {
         # The time of files that were computed meanwhile is theirs.

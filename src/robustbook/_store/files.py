@@ -108,9 +108,8 @@ def atomic_write(path: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(path)
-    unique = f"{uuid.uuid4().hex[:12]}{_TEMPORARY}"
-    temporary = path.with_name(f"{_beside(path)}{unique}")
+    _remove_abandoned(path.parent)
+    temporary = path.with_name(f".{uuid.uuid4().hex}{_TEMPORARY}")
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with temporary.open(mode.replace("w", "x"), **text) as file:
@@ -130,14 +129,9 @@ def write_text(path: Path | str, text: str) -> None:
         file.write(text)
 
 
-def _beside(path: Path) -> str:
-    """Return the prefix of temporary names; names have at most 255 bytes."""
-    return f".{os.fsencode(path.name)[:200].decode(errors='ignore')}."
-
-
-def _remove_abandoned(path: Path) -> None:
+def _remove_abandoned(folder: Path) -> None:
     """Remove temporary files that killed processes left a day ago or earlier."""
-    for left in path.parent.glob(f"{_beside(path)}*{_TEMPORARY}"):
+    for left in folder.glob(f".*{_TEMPORARY}"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED:
                 left.unlink()

@@ -12,10 +12,10 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 #: Modules that store, run or document, but compute nothing: no number depends on them.
 PLUMBING: Final = (
@@ -33,20 +33,14 @@ def package_source() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
-def fingerprint(*modules: str, source: Path | None = None) -> str:
+@cache
+def fingerprint(*modules: str) -> str:
     """Return the sha256 of modules and of all that they import from the package.
 
     "robustbook.attacks" is a package with all its files, "robustbook.scores" one file;
-    an unknown name is a ValueError. `source` is the folder with the package, by default
-    that of the running one, which is read once, when a sum is first asked for.
+    an unknown name is a ValueError. The running package is read once, when a sum is
+    first asked for.
     """
-    if source is not None:
-        return Code(source).fingerprint(*modules)
-    return _running(modules)
-
-
-@lru_cache
-def _running(modules: _Strings) -> str:
     return running_code().fingerprint(*modules)
 
 
@@ -63,22 +57,22 @@ class Code:
         # All files are read now: an edit during a long run is not the code that runs.
         self._files: dict[str, Path] = {}
         self._texts: dict[str, bytes] = {}
-        for path in (Path(source) / "robustbook").rglob("*.py"):
-            parts = path.relative_to(source).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            self._files[name], self._texts[name] = path, path.read_bytes()
-        # Templates and the like count for all modules in their folder. What Python
-        # compiles may be there under another name, and gone a moment later.
+        # Templates and the like count for all modules in their folder.
         self._data: dict[Path, str] = {}
         for path in sorted((Path(source) / "robustbook").rglob("*.*")):
-            if path.suffix in (".py", ".typed") or path.parent.name == "__pycache__":
+            if path.suffix == ".py":
+                parts = path.relative_to(source).with_suffix("").parts
+                name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                self._files[name], self._texts[name] = path, path.read_bytes()
+                continue
+            # What Python compiles may be gone a moment later.
+            if path.parent.name == "__pycache__" or path.suffix == ".typed":
                 continue
             if path.is_file():
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()
                 self._data[path.parent] = self._data.get(path.parent, "") + digest
-        self._file_sums: dict[str, str] = {}
-        self._linked: dict[str, str] = {}
-        self._edges: dict[str, list[tuple[_Strings, str | None, str]]] = {}
+        self._links_of = cache(self._read_links)
+        self._linked_sum = cache(self._sum_with_links)
 
     def fingerprint(self, *modules: str) -> str:
         """Return the sum of modules and of all that they import."""
@@ -86,10 +80,8 @@ class Code:
 
     def fingerprint_of_program(self, text: str) -> str:
         """Return the sum of all that a program imports, without its text."""
-        _, imports = _read(text.encode())
-        roots = {
-            o for taken in imports for o in self._origins(taken.module, taken.name)
-        }
+        _, imports = _read(text.encode(), "")
+        roots = {o for each in imports for o in self._origins(each.base, each.name)}
         # A page also depends on the modules that read its numbers.
         return self._sum_of(self._reached(roots, plumbing=True))
 
@@ -115,9 +107,7 @@ class Code:
             if module in reached or (not plumbing and module.startswith(PLUMBING)):
                 continue
             reached.add(module)
-            pending.update(
-                o for origins, _, _ in self._links_of(module) for o in origins
-            )
+            pending.update(o for origins, _ in self._links_of(module) for o in origins)
         return reached
 
     def _sum_of(self, modules: Iterable[str]) -> str:
@@ -125,21 +115,19 @@ class Code:
         digests = sorted(self._linked_sum(module) for module in modules)
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
-    def _links_of(self, module: str) -> list[tuple[_Strings, str | None, str]]:
-        """Return the imports: defining modules, the name there, the name here."""
-        if module not in self._edges:
-            self._edges[module] = [
-                (self._origins(base, taken.name), taken.name, taken.bound)
-                for base, taken in self._imports(module)
-                if not taken.for_checker
-            ]
-        return self._edges[module]
+    def _read_links(self, module: str) -> list[tuple[_Strings, _Import]]:
+        """Return the imports, each with the modules that define what it imports."""
+        return [
+            (self._origins(each.base, each.name), each)
+            for each in self._content_of(module)[1]
+            if not each.for_checker
+        ]
 
-    def _imports(self, module: str) -> Iterator[tuple[str, _Import]]:
-        path = self._files[module]
-        package = module if path.stem == "__init__" else module.rpartition(".")[0]
-        for taken in _read(self._texts[module])[1]:
-            yield taken.base(package), taken
+    def _content_of(self, module: str) -> tuple[str, tuple[_Import, ...]]:
+        """Return the sum of the syntax tree of a module, and its imports."""
+        is_package = self._files[module].stem == "__init__"
+        package = module if is_package else module.rpartition(".")[0]
+        return _read(self._texts[module], package)
 
     def _origins(self, base: str, name: str | None) -> _Strings:
         """Return the modules of the package that define a name, or that it names."""
@@ -151,9 +139,9 @@ class Code:
             return self._modules_of(f"{base}.{name}")
         if base not in self._files or base == "robustbook":
             return ()
-        for origin, taken in self._imports(base):
-            if taken.bound == name and origin.partition(".")[0] == "robustbook":
-                return self._origins(origin, taken.name)  # a re-export
+        for each in self._content_of(base)[1]:
+            if each.bound == name and each.base.partition(".")[0] == "robustbook":
+                return self._origins(each.base, each.name)  # a re-export
         return (base,)
 
     def _modules_of(self, module: str) -> _Strings:
@@ -166,51 +154,38 @@ class Code:
         return (module, *inside)
 
     def _file_sum(self, module: str) -> str:
-        if module not in self._file_sums:
-            data = self._data.get(self._files[module].parent, "")
-            content = _read(self._texts[module])[0] + data
-            self._file_sums[module] = (
-                hashlib.sha256(content.encode()).hexdigest() if data else content
-            )
-        return self._file_sums[module]
+        content, _ = self._content_of(module)
+        data = self._data.get(self._files[module].parent)
+        return (
+            hashlib.sha256((content + data).encode()).hexdigest() if data else content
+        )
 
-    def _linked_sum(self, module: str) -> str:
+    def _sum_with_links(self, module: str) -> str:
         """Return the sum of a module and of the files that define its imports."""
-        if module in self._linked:
-            return self._linked[module]
         links = sorted(
-            f"{bound} {name} {' '.join(sorted(self._file_sum(o) for o in origins))}"
-            for origins, name, bound in self._links_of(module)
+            f"{each.bound} {each.name} {' '.join(sorted(map(self._file_sum, origins)))}"
+            for origins, each in self._links_of(module)
             if origins and not all(o.startswith(PLUMBING) for o in origins)
         )
         content = "\n".join([self._file_sum(module), *links])
-        self._linked[module] = hashlib.sha256(content.encode()).hexdigest()
-        return self._linked[module]
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class _Import:
-    level: int
-    module: str
+class _Import(NamedTuple):
+    """A name that is imported from a module, and the name that it is bound to."""
+
+    base: str
     name: str | None
     bound: str
     for_checker: bool
 
-    def base(self, package: str) -> str:
-        """Return the absolute name of the module that is imported from."""
-        if not self.level:
-            return self.module
-        parts = package.split(".")
-        parents = parts[: len(parts) - self.level + 1]
-        return ".".join([*parents, self.module] if self.module else parents)
-
 
 @lru_cache(maxsize=1024)
-def _read(content: bytes) -> tuple[str, tuple[_Import, ...]]:
-    """Return the sum of a file's syntax tree, and its imports."""
+def _read(content: bytes, package: str) -> tuple[str, tuple[_Import, ...]]:
+    """Return the sum of the syntax tree of a file in a package, and its imports."""
     tree = ast.parse(content)
     content = "\0".join(_canonical(tree)).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(content).hexdigest(), tuple(_imports(tree))
+    return hashlib.sha256(content).hexdigest(), tuple(_imports(tree, package))
 
 
 def _canonical(node: Any) -> Iterator[str]:
@@ -227,45 +202,41 @@ def _canonical(node: Any) -> Iterator[str]:
             yield from _canonical(value)
     elif isinstance(node, list):
         for item in node:
-            if not _is_string(item) and not _is_package_import(item):
+            if _counts(item):
                 yield from _canonical(item)
         yield "]"
     else:
         yield repr(node)
 
 
-def _is_string(node: Any) -> bool:
-    """Return whether a statement is only a string, such as a docstring."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+def _counts(node: Any) -> bool:
+    """Return whether a part counts: no docstring, and no import from the package.
 
-
-def _is_package_import(node: Any) -> bool:
-    """Return whether a statement imports from the package; links count these."""
+    The links count these imports.
+    """
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return not isinstance(node.value.value, str)
     if isinstance(node, ast.ImportFrom):
-        return node.level > 0 or (node.module or "").partition(".")[0] == "robustbook"
-    return isinstance(node, ast.Import) and all(
-        alias.name.partition(".")[0] == "robustbook" for alias in node.names
-    )
+        ours = (node.module or "").partition(".")[0] == "robustbook"
+        return not (ours or node.level)
+    if isinstance(node, ast.Import):
+        return any(a.name.partition(".")[0] != "robustbook" for a in node.names)
+    return True
 
 
-def _imports(tree: ast.Module) -> Iterator[_Import]:
+def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
     """Yield the imports at any depth of the code."""
     pending: list[tuple[ast.AST, bool]] = [(tree, False)]
     while pending:
         node, checker = pending.pop()
         if isinstance(node, ast.Import):
             for alias in node.names:
-                bound = alias.asname or alias.name
-                yield _Import(0, alias.name, None, bound, checker)
+                yield _Import(alias.name, None, alias.asname or alias.name, checker)
         elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
             for alias in node.names:
                 name = None if alias.name == "*" else alias.name
-                bound = alias.asname or alias.name
-                yield _Import(node.level, node.module or "", name, bound, checker)
+                yield _Import(base, name, alias.asname or alias.name, checker)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             # For the type checker, or for a name that is imported lazily.
             pending.extend((child, True) for child in node.body)

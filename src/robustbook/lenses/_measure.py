@@ -102,7 +102,8 @@ def three_lenses(
         model is. The result is on the CPU.
     resume : bool, default False
         Keep each finished measure in the cache (the folder ROBUSTBOOK_CACHE): after an
-        interruption, the same call goes on with the next one.
+        interruption, the same call goes on with the next one. The adversarial images
+        of input margins are not kept: ``margins.adversarial`` is empty.
 
     Warns
     -----
@@ -221,11 +222,8 @@ def _warn(logits: Tensor, logits_again: Tensor) -> None:
     if are_probabilities(logits):
         warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=3)
     spread = float(logits.double().std())
-    difference = spread
-    if logits_again.shape[1] == logits.shape[1]:
-        first = logits[: len(logits_again)]
-        difference = float((logits_again - first).double().abs().max())
-    if difference > ROUNDING * spread:
+    difference = (logits_again - logits[: len(logits_again)]).double().abs()
+    if float(difference.max()) > ROUNDING * spread:
         warnings.warn(
             "model: the same images had other logits in a smaller batch, so forward "
             "draws random numbers or mixes the images of a batch; the numbers measure "
