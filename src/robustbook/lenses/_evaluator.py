@@ -15,7 +15,7 @@ from robustbook.attacks import pgd
 from robustbook.average_case import Robustness, monte_carlo
 from robustbook.corruptions import corrupt
 from robustbook.lenses._result import ADVERSARIAL, NOISE, Passes, Settings
-from robustbook.margins import InputMargins, input_margin, logit_margin
+from robustbook.margins import input_margin, logit_margin
 
 Measured = TypeVar("Measured")
 
@@ -106,6 +106,13 @@ class Evaluator:
         check_shifted_logits(shift, logits, self.logits.shape[1])
         return logits
 
+    @property
+    def _attacked_model(self) -> Model:
+        lead = float(logit_margin(self.logits).max())
+        if lead <= LARGEST_LEAD:
+            return self.model
+        return lambda images: self.model(images) / (lead / LARGEST_LEAD)
+
     def noise_survival(self) -> Robustness:
         """Estimate how often each prediction survives the noise."""
         return monte_carlo(
@@ -117,8 +124,8 @@ class Evaluator:
             device=self.device,
         )
 
-    def input_margins(self, rows: Tensor) -> InputMargins:
-        """Search for the input margins of some of the images."""
+    def input_margins(self, rows: Tensor) -> Tensor:
+        """Return upper bounds on the input margins of some of the images."""
         return input_margin(
             self.model,
             self.images[rows],
@@ -126,14 +133,7 @@ class Evaluator:
             batch_size=self.batch_size,
             progress=self.progress,
             device=self.device,
-        )
-
-    @property
-    def _attacked_model(self) -> Model:
-        lead = float(logit_margin(self.logits).max())
-        if lead <= LARGEST_LEAD:
-            return self.model
-        return lambda images: self.model(images) / (lead / LARGEST_LEAD)
+        ).margins.cpu()
 
 
 @torch.no_grad()
