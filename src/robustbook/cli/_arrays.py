@@ -42,7 +42,9 @@ _Probabilities = Annotated[
 ]
 _Plan = Annotated[
     float | None,
-    Option(metavar="NATS", help="Plan how many pairs find this difference in PA."),
+    Option(
+        metavar="NATS", min=0, help="Plan how many pairs find this difference in PA."
+    ),
 ]
 _JSON = 'Print JSON; infinite numbers are "inf", undefined ones null.'
 _Json = Annotated[bool, Option("--json", help=_JSON)]
@@ -244,11 +246,10 @@ def compare(
         )
         error = comparison.differences["pa"].standard_error
         needed = _pairs_needed(plan, error * math.sqrt(len(logits[0])))
-    names = [(files[0], files[1]), (files[2], files[3])]
     if as_json:
-        print_json(comparison_fields(comparison, names) | needed)
+        print_json(comparison_fields(comparison, files) | needed)
         return
-    lines = comparison_lines(comparison, names) + plan_lines(plan, needed)
+    lines = comparison_lines(comparison, files) + plan_lines(plan, needed)
     print_table(lines, width=26)
 
 
