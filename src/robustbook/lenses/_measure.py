@@ -213,26 +213,24 @@ def three_lenses(
 
 def _warn(logits: Tensor, logits_again: Tensor) -> None:
     """Warn of a constant model, of probabilities, and of logits that vary by batch."""
-    predicted = logits.argmax(dim=1)
+    predicted, remarks = logits.argmax(dim=1), []
     if bool((predicted == predicted[0]).all()):
-        warnings.warn(
-            f"model: it names class {int(predicted[0])} for all {len(logits)} images; "
-            "agreement and robustness of a constant say nothing about what it learned",
-            UserWarning,
-            stacklevel=3,
+        remarks.append(
+            f"it names class {int(predicted[0])} for all {len(logits)} images; "
+            "agreement and robustness of a constant say nothing about what it learned"
         )
     if are_probabilities(logits):
-        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=3)
+        remarks.append(PROBABILITIES)
     spread = float(logits.double().std())
     difference = spread
     if logits_again.shape[1] == logits.shape[1]:
         first = logits[: len(logits_again)]
         difference = float((logits_again - first).double().abs().max())
     if difference > ROUNDING * spread:
-        warnings.warn(
-            "model: the same images had other logits in a smaller batch, so forward "
-            "draws random numbers or mixes the images of a batch; the numbers measure "
-            "that, too, and another run gives others",
-            UserWarning,
-            stacklevel=3,
+        remarks.append(
+            "the same images had other logits in a smaller batch, so forward draws "
+            "random numbers or mixes the images of a batch; the numbers measure that, "
+            "too, and another run gives others"
         )
+    for remark in remarks:
+        warnings.warn(f"model: {remark}", UserWarning, stacklevel=3)
