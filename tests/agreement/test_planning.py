@@ -181,9 +181,9 @@ def test_score_prints_intervals_by_groups_and_a_plan(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["clean.npy", "mild.npy", "--plan", "-1"], "--plan: expected a positive"),
+        (["clean.npy", "mild.npy", "--plan", "0"], "--plan: expected a positive"),
         (["clean.npy", "mild.npy", "--groups", "same.npy"], "same.npy: expected two"),
-        (["flat.npy", "flat.npy", "--plan", "0.1"], "these logits do not vary"),
+        (["flat.npy", "flat.npy", "--plan", "0.1"], "spread of these logits: expected"),
         (["clean.npy", "mild.npy", "--groups", "names.npy"], "return_inverse=True"),
         (["clean.npy", "mild.npy", "--groups", "nan.npy"], "nan.npy: expected"),
     ],

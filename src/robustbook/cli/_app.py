@@ -57,11 +57,14 @@ def fail(message: str, *, status: int = 2) -> NoReturn:
 
 
 @contextmanager
-def as_messages(files: Mapping[str, Path | None] | None = None) -> Iterator[None]:
+def as_messages(
+    sources: Mapping[str, object] | None = None, *, resumable: bool = False
+) -> Iterator[None]:
     """Print warnings and errors on one line each; exit with 2 or 1 after an error.
 
     The status is 2 if the arguments are wrong, 1 if the work failed. A message that
-    starts with the name of an argument gets the name of its file instead.
+    starts with the name of an argument gets its source instead, a file or an option.
+    After an interruption, it says that the command is `resumable`.
     """
     with warnings.catch_warnings():
         warnings.showwarning = say
@@ -69,12 +72,18 @@ def as_messages(files: Mapping[str, Path | None] | None = None) -> Iterator[None
             yield
         except (TypeError, ValueError) as error:
             argument, colon, rest = str(error).partition(":")
-            path = (files or {}).get(argument)
-            fail(str(error) if path is None else f"{path}{colon}{rest}")
+            source = (sources or {}).get(argument)
+            fail(str(error) if source is None else f"{source}{colon}{rest}")
         except typer.Exit:  # a RuntimeError
             raise
         except (ArithmeticError, ImportError, OSError, RuntimeError) as error:
             fail(str(error), status=1)
+        except KeyboardInterrupt:
+            if not resumable:
+                raise
+            fail(
+                "interrupted; the same command continues with what is kept", status=130
+            )
 
 
 def _show_version(wanted: bool) -> None:
@@ -140,15 +149,6 @@ EngineName = Annotated[
 def import_from_here() -> None:
     """Let models in the current folder be imported, as with ``python -m``."""
     sys.path.insert(0, str(Path.cwd()))
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Say after an interruption that the same command continues."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        fail("interrupted; the same command continues with what is kept", status=130)
 
 
 def refuse_options(context: typer.Context, kind: str, *options: str) -> None:

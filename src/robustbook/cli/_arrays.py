@@ -42,7 +42,9 @@ _Probabilities = Annotated[
 ]
 _Plan = Annotated[
     float | None,
-    Option(metavar="NATS", help="Plan how many pairs find this difference in PA."),
+    Option(
+        metavar="NATS", min=0, help="Plan how many pairs find this difference in PA."
+    ),
 ]
 _JSON = 'Print JSON; infinite numbers are "inf", undefined ones null.'
 _Json = Annotated[bool, Option("--json", help=_JSON)]
@@ -72,6 +74,7 @@ def score(
     as_json: _Json = False,
 ) -> None:
     """Score a model: posterior agreement between clean and shifted inputs."""
+    from robustbook._array_files import read_labels
     from robustbook.agreement import (
         calibrate_beta,
         log_probabilities,
@@ -83,7 +86,7 @@ def score(
     files = {"logits": clean, "shifted_logits": shifted}
     source = dict(zip(_SOURCE, calibrate or (None, None), strict=True))
     others = {"labels": labels, "prior": prior, "groups": groups}
-    with as_messages(files | others | source):
+    with as_messages({**files, **others, **source, **_PLANNED}):
         both = _read_logits([clean, shifted], key, probabilities=probabilities)
         true, weights = _read_labels_and_prior(labels, prior)
         if probabilities:
@@ -100,8 +103,11 @@ def score(
             scores |= {n: accuracy(x, true) for n, x in zip(names, both, strict=True)}
         estimate = None
         if calibrate:
-            on = _read_source(calibrate, key, probabilities=probabilities)
-            calibration = calibrate_beta(*on, probabilities=probabilities)
+            path, answers = calibrate
+            (on,) = _read_logits([path], key, probabilities=probabilities)
+            calibration = calibrate_beta(
+                on, read_labels(answers), probabilities=probabilities
+            )
             estimate = paired_accuracy(*both, calibrated_on=calibration)
         grouped = _by_groups(groups, agreement, estimate)
         # Two models like this one, whose contributions are uncorrelated.
@@ -136,15 +142,7 @@ def _by_groups(path: Path | None, agreement: Any, estimate: Any) -> list[Any]:
 def _pairs_needed(plan: float | None, deviation: float) -> dict[str, int]:
     from robustbook.agreement import pairs_needed
 
-    if plan is None:
-        return {}
-    if not 0 < plan < math.inf:
-        raise ValueError(f"--plan: expected a positive number of nats, got {plan:g}")
-    if deviation == 0:
-        raise ValueError(
-            "--plan: these logits do not vary, so nothing can be planned from them"
-        )
-    return {"pairs_needed": pairs_needed(plan, deviation)}
+    return {} if plan is None else {"pairs_needed": pairs_needed(plan, deviation)}
 
 
 _ROWS_LOOKED_AT = 10_000
@@ -153,21 +151,12 @@ _TOP = (
     "needs all K of them, and this score is of another model"
 )
 
-#: Names of the two calibration files in messages.
+#: Sources of arguments in messages: the two calibration files, and --plan.
 _SOURCE = "calibration logits", "calibration labels"
-
-
-def _read_source(
-    files: tuple[Path, ...], key: str | None, *, probabilities: bool = False
-) -> list[Any]:
-    """Read logits of one model or more, and the labels."""
-    from robustbook._array_files import read_labels
-
-    *paths, labels = files
-    # A key is refused where no file is a .npz file.
-    zipped = any(path.suffix.lower() == ".npz" for path in paths)
-    logits = _read_logits(paths, key if zipped else None, probabilities=probabilities)
-    return [*logits, read_labels(labels)]
+_PLANNED = {
+    "difference": "--plan",
+    "deviation": "--plan: the spread of these logits",
+}
 
 
 #: Options of compare that are for a list of models, and for files of logits.
@@ -222,7 +211,7 @@ def compare(
     """
     if len(files) == 1 and files[0].suffix == ".txt":
         _app.refuse_options(context, "four files of logits", *_OF_FILES)
-        with as_messages(), _app.resumable():
+        with as_messages(resumable=True):
             from robustbook.report import Request, sweep
 
             if data is None:
@@ -238,26 +227,29 @@ def compare(
             f"or one list of models that ends in .txt; got {len(files)}"
         )
     _app.refuse_options(context, "a list of models", "data", "engine", *_OF_MODELS)
+    from robustbook._array_files import read_labels
     from robustbook._comparison import compare_models
 
     arguments = ("logits_a", "shifted_a", "logits_b", "shifted_b")
     named = dict(zip(arguments, files, strict=True))
     truth = {"labels": labels, "prior": prior, _SOURCE[1]: (calibrate or [None])[-1]}
-    with as_messages(named | truth):
+    with as_messages({**named, **truth, **_PLANNED}):
         logits = _read_logits(files, key)
         true, weights = _read_labels_and_prior(labels, prior)
         first, second = (logits[0], logits[1]), (logits[2], logits[3])
-        source = _read_source(calibrate, key) if calibrate else None
+        source = None
+        if calibrate:
+            *on, answers = calibrate
+            source = [*_read_logits(on, key), read_labels(answers)]
         comparison = compare_models(
             first, second, true, prior=weights, tol=tol, calibrated_on=source
         )
         error = comparison.differences["pa"].standard_error
         needed = _pairs_needed(plan, error * math.sqrt(len(logits[0])))
-    names = [(files[0], files[1]), (files[2], files[3])]
     if as_json:
-        print_json(comparison_fields(comparison, names) | needed)
+        print_json(comparison_fields(comparison, files) | needed)
         return
-    lines = comparison_lines(comparison, names) + plan_lines(plan, needed)
+    lines = comparison_lines(comparison, files) + plan_lines(plan, needed)
     print_table(lines, width=26)
 
 
@@ -270,11 +262,6 @@ def _read_logits(
     from robustbook._array_files import read_array
     from robustbook._checks.arguments import PROBABILITIES, are_probabilities
 
-    if key is not None and not any(path.suffix.lower() == ".npz" for path in paths):
-        raise ValueError(
-            "--key: expected an .npz file, in which arrays have names, got "
-            f"{', '.join(dict.fromkeys(map(str, paths)))}; leave --key out"
-        )
     logits = [read_array(path, key=key, default="logits") for path in paths]
     for path, array in dict(zip(paths, logits, strict=True)).items():
         if probabilities or array.ndim != 2 or not array.size:

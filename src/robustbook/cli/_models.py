@@ -74,12 +74,14 @@ def report(
     """
     # The other parameters have the names of the fields of a request.
     options = {n: value for n, value in context.params.items() if n != "engine"}
-    with as_messages(), _app.resumable():
+    many = model.endswith(".txt")
+    with as_messages(resumable=True):
         from robustbook.report import Request, make, sweep
 
-        if model.endswith(".txt"):
-            _app.refuse_options(context, "one model", "calibrate", "minutes")
+        if many or (":" in model and not model.startswith("robustbench:")):
             _app.import_from_here()
+        if many:
+            _app.refuse_options(context, "one model", "calibrate", "minutes")
             results = sweep(Request(**options), engine)
             results.write(out, numbers)
             count = len(results.rows)
@@ -88,8 +90,6 @@ def report(
                 _app.say(f"{name}: not measured: {why}")
             raise typer.Exit(bool(results.failures))
         _app.refuse_options(context, "a list of models", "engine")
-        if ":" in model and not model.startswith("robustbench:"):
-            _app.import_from_here()
         seconds = make(Request(**options))
     print(f"{out}: {seconds:.0f} s")
 

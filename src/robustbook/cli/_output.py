@@ -56,15 +56,12 @@ def agreement_lines(agreement: Any, *, uniform: bool) -> Lines:
     ]
 
 
-def comparison_fields(
-    comparison: Comparison, names: list[tuple[Path, Path]]
-) -> dict[str, Any]:
-    both = zip(names, comparison.agreements, comparison.scores, strict=True)
+def comparison_fields(comparison: Comparison, files: list[Path]) -> dict[str, Any]:
+    clean, shifted = map(str, files[::2]), map(str, files[1::2])
+    both = zip(clean, shifted, comparison.agreements, comparison.scores, strict=True)
     models = [
-        {"clean": str(clean), "shifted": str(shifted)}
-        | agreement_fields(agreement)
-        | scores
-        for (clean, shifted), agreement, scores in both
+        {"clean": before, "shifted": after, **agreement_fields(agreement), **scores}
+        for before, after, agreement, scores in both
     ]
     differences = {
         name: {field: getattr(difference, field) for field in _ESTIMATE}
@@ -73,11 +70,11 @@ def comparison_fields(
     return {"models": models, "differences": [{"first": 0, "second": 1, **differences}]}
 
 
-def comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) -> Lines:
+def comparison_lines(comparison: Comparison, files: list[Path]) -> Lines:
     agreement = comparison.agreements[0]
     lines = [("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}")]
-    for letter, (clean, shifted) in zip("AB", names, strict=True):
-        lines.append((f"model {letter}", f"{clean}, {shifted}"))
+    lines += [("model A", f"{files[0]}, {files[1]}")]
+    lines += [("model B", f"{files[2]}, {files[3]}")]
     first, second = comparison.scores
     lines.append(("", "      A       B    A - B    s.e.  95 % interval"))
     for name, difference in comparison.differences.items():

@@ -1,21 +1,20 @@
-"""One model and its images, and how each lens measures some of them."""
+"""One model and its images, and its logits on shifted ones."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import as_tensor, check_logits
-from robustbook._checks.models import Model, check_model_logits, model_dtype
+from robustbook._checks.models import Model, check_model_logits
 from robustbook.attacks import pgd
-from robustbook.average_case import Robustness, monte_carlo
 from robustbook.corruptions import corrupt
 from robustbook.lenses._result import ADVERSARIAL, NOISE, Passes, Settings
-from robustbook.margins import InputMargins, input_margin, logit_margin
+from robustbook.margins import logit_margin
 
 Measured = TypeVar("Measured")
 
@@ -76,9 +75,8 @@ class Evaluator:
     images: Tensor
     logits: Tensor
     settings: Settings
-    batch_size: int
-    progress: bool
-    device: torch.device
+    #: The seed, batch_size, progress and device of attacks.
+    options: dict[str, Any]
 
     def shifted_logits(self, shift: str) -> Tensor:
         """Return the logits of the images under a shift, on the CPU."""
@@ -89,10 +87,7 @@ class Evaluator:
                 self.images,
                 eps=settings.eps,
                 steps=settings.attack_steps,
-                seed=settings.seed,
-                batch_size=self.batch_size,
-                progress=self.progress,
-                device=self.device,
+                **self.options,
             ).adversarial
         elif shift == NOISE:
             random = np.random.default_rng([settings.seed, 0])
@@ -102,31 +97,10 @@ class Evaluator:
             images = corrupt(
                 self.images, shift, severity=settings.severity, seed=settings.seed
             )
-        logits = compute_logits(self.model, images, self.batch_size, self.device)
+        batch_size, device = self.options["batch_size"], self.options["device"]
+        logits = compute_logits(self.model, images, batch_size, device)
         check_shifted_logits(shift, logits, self.logits.shape[1])
         return logits
-
-    def noise_survival(self) -> Robustness:
-        """Estimate how often each prediction survives the noise."""
-        return monte_carlo(
-            self.model,
-            self.images,
-            self.settings.sigma,
-            samples=self.settings.noise_samples,
-            seed=self.settings.seed,
-            device=self.device,
-        )
-
-    def input_margins(self, rows: Tensor) -> InputMargins:
-        """Search for the input margins of some of the images."""
-        return input_margin(
-            self.model,
-            self.images[rows],
-            seed=self.settings.seed,
-            batch_size=self.batch_size,
-            progress=self.progress,
-            device=self.device,
-        )
 
     @property
     def _attacked_model(self) -> Model:
@@ -169,11 +143,3 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def in_model_dtype(model: nn.Module, images: Tensor) -> Tensor:
-    """Return the images in the dtype of the parameters; for a function, in floats."""
-    dtype = model_dtype(model)
-    if dtype is None and images.dtype not in (torch.float32, torch.float64):
-        return images.float()
-    return images if dtype is None else images.to(dtype)

@@ -19,13 +19,14 @@ from robustbook._checks.arguments import (
     check_labels,
 )
 from robustbook._checks.images import check_images
-from robustbook._checks.models import Model, find_device
+from robustbook._checks.models import Model, find_device, model_dtype
 from robustbook.agreement import posterior_agreement
+from robustbook.average_case import monte_carlo
 from robustbook.lenses import _evaluator, _result
 from robustbook.lenses._evaluator import Evaluator
 from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes, Settings
 from robustbook.lenses._resume import cache_key, resumed
-from robustbook.margins import logit_margin
+from robustbook.margins import input_margin, logit_margin
 
 #: With fewer images, standard errors mean nothing.
 FEWEST: Final = 10
@@ -102,8 +103,7 @@ def three_lenses(
         model is. The result is on the CPU.
     resume : bool, default False
         Keep each finished measure in the cache (the folder ROBUSTBOOK_CACHE): after an
-        interruption, the same call goes on with the next one. The adversarial images
-        of input margins are not kept: ``margins.adversarial`` is empty.
+        interruption, the same call goes on with the next one.
 
     Warns
     -----
@@ -148,7 +148,7 @@ def three_lenses(
         )
     place = find_device(model, clean, device)
     counted = _evaluator.CountedModel(model)
-    clean = _evaluator.in_model_dtype(counted, clean)
+    clean = clean.to(model_dtype(counted) or clean.dtype)
     drawn = torch.arange(0)
     if "margins" not in skip:
         order = np.random.default_rng([settings.seed, 1]).permutation(len(clean))
@@ -162,17 +162,19 @@ def three_lenses(
                 "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
         _warn(logits, _evaluator.compute_logits(model, clean[:5], batch_size, place))
-        evaluator = Evaluator(
-            counted, clean, logits, settings, batch_size, progress, place
-        )
+        options: dict[str, Any] = {"seed": settings.seed, "device": place}
+        search = options | {"batch_size": batch_size, "progress": progress}
+        evaluator = Evaluator(counted, clean, logits, settings, search)
         measures: dict[str, Callable[[], Any]] = {}
         if "agreement" not in skip:
             for shift in (_result.ADVERSARIAL, _result.NOISE, *settings.corruptions):
                 measures[shift] = partial(evaluator.shifted_logits, shift)
         if "average-case" not in skip:
-            measures[AVERAGE_CASE] = evaluator.noise_survival
+            survival = partial(monte_carlo, counted, clean, settings.sigma, **options)
+            measures[AVERAGE_CASE] = partial(survival, samples=settings.noise_samples)
         if "margins" not in skip:
-            measures[INPUT_MARGIN] = partial(evaluator.input_margins, drawn)
+            attack = partial(input_margin, counted, clean[drawn], **search)
+            measures[INPUT_MARGIN] = lambda: attack().margins.cpu()
         if resume:
             key = cache_key(model, settings, place, clean, logits, drawn)
         results: dict[str, Any] = {}
@@ -211,23 +213,21 @@ def three_lenses(
 
 def _warn(logits: Tensor, logits_again: Tensor) -> None:
     """Warn of a constant model, of probabilities, and of logits that vary by batch."""
-    predicted = logits.argmax(dim=1)
+    predicted, remarks = logits.argmax(dim=1), []
     if bool((predicted == predicted[0]).all()):
-        warnings.warn(
-            f"model: it names class {int(predicted[0])} for all {len(logits)} images; "
-            "agreement and robustness of a constant say nothing about what it learned",
-            UserWarning,
-            stacklevel=3,
+        remarks.append(
+            f"it names class {int(predicted[0])} for all {len(logits)} images; "
+            "agreement and robustness of a constant say nothing about what it learned"
         )
     if are_probabilities(logits):
-        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=3)
+        remarks.append(PROBABILITIES)
     spread = float(logits.double().std())
     difference = (logits_again - logits[: len(logits_again)]).double().abs()
     if float(difference.max()) > ROUNDING * spread:
-        warnings.warn(
-            "model: the same images had other logits in a smaller batch, so forward "
-            "draws random numbers or mixes the images of a batch; the numbers measure "
-            "that, too, and another run gives others",
-            UserWarning,
-            stacklevel=3,
+        remarks.append(
+            "the same images had other logits in a smaller batch, so forward draws "
+            "random numbers or mixes the images of a batch; the numbers measure that, "
+            "too, and another run gives others"
         )
+    for remark in remarks:
+        warnings.warn(f"model: {remark}", UserWarning, stacklevel=3)

@@ -16,7 +16,7 @@ from robustbook._intervals import Estimate, wilson
 from robustbook.agreement import Agreement
 from robustbook.average_case import Robustness
 from robustbook.corruptions import CORRUPTIONS
-from robustbook.margins import Consistency, InputMargins, margin_consistency
+from robustbook.margins import Consistency, margin_consistency
 
 #: Names of the measures, beside those of the corruptions.
 ADVERSARIAL, NOISE = "adversarial", "noise"
@@ -28,15 +28,13 @@ DEFAULT_CORRUPTIONS: Final = "shot_noise", "motion_blur", "fog", "contrast", "pi
 
 @dataclass(frozen=True)
 class Passes:
-    """Passes through a model for each image: evaluations, and gradients."""
+    """Passes through a model for each image: evaluations, and gradients.
+
+    A backward pass costs as much as one or two forward passes.
+    """
 
     forward: float
     backward: float
-
-    @property
-    def total(self) -> float:
-        """Their sum; a backward pass costs as much as one or two forward passes."""
-        return self.forward + self.backward
 
 
 @dataclass(frozen=True)
@@ -108,8 +106,9 @@ class ThreeLenses:
     measured : Tensor, shape (n,)
         Positions of the images whose input margins were measured, drawn without
         replacement; n = 0 if margins were left out.
-    margins : InputMargins or None
-        Upper bounds on the ℓ∞ distances of these n images to another class.
+    margins : Tensor, shape (n,), or None
+        Upper bounds on the ℓ∞ distances of these n images to another class, float64,
+        for pixels in [0, 1]; ``inf`` where none was found.
     consistency : Consistency or None
         How well logit margins order input margins. None for fewer than three images,
         or if all logit margins or all input margins are equal.
@@ -135,7 +134,7 @@ class ThreeLenses:
     robustness: Robustness | None
     logit_margins: Tensor
     measured: Tensor
-    margins: InputMargins | None
+    margins: Tensor | None
     consistency: Consistency | None
     robust_share: Share | None
     robust_accuracy: Share | None
@@ -232,7 +231,7 @@ class ThreeLenses:
             scores[f"agreement, {shift}"] = agreement.per_sample
         if self.margins is not None:
             margins = torch.full((len(self),), math.nan, dtype=torch.float64)
-            margins[self.measured] = self.margins.margins.double().cpu()
+            margins[self.measured] = self.margins
             scores[INPUT_MARGIN] = margins
         return scores
 
@@ -293,23 +292,19 @@ def _mean_and_error(values: Tensor) -> tuple[float, float]:
     return float(values.mean()), float(error)
 
 
-def consistency_of(
-    logit_margins: Tensor, margins: InputMargins | None
-) -> Consistency | None:
+def consistency_of(logit_margins: Tensor, margins: Tensor | None) -> Consistency | None:
     """Return the order of the margins, or None where it is not defined."""
-    if margins is None:
+    if margins is None or len(margins) < 3:
         return None
-    both = logit_margins, margins.margins.cpu()
+    both = logit_margins, margins
     constant = any(torch.equal(values.min(), values.max()) for values in both)
-    if len(logit_margins) < 3 or constant:
-        return None
-    return margin_consistency(*both)
+    return None if constant else margin_consistency(*both)
 
 
 def robust_share(
     unchanged: Tensor | None,
     measured: Tensor,
-    margins: InputMargins | None,
+    margins: Tensor | None,
     eps: float,
     counted: Tensor | None = None,
 ) -> Share | None:
@@ -331,7 +326,7 @@ def robust_share(
     if margins is None:
         return Share.of(unchanged)
     count, drawn = len(unchanged), len(measured)
-    missed = unchanged[measured] & (margins.margins.cpu() <= eps)
+    missed = unchanged[measured] & (margins <= eps)
     value = float(unchanged.double().mean() - missed.double().mean())
     value = min(1.0, max(0.0, value))
     # As Agresti and Coull do: none missed among the drawn is no proof of none.

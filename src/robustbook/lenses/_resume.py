@@ -11,8 +11,7 @@ from torch import Tensor
 from robustbook._store.cache import Configuration, cached_arrays
 from robustbook._store.sums import model_sum, tensor_sum
 from robustbook.average_case import Robustness
-from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes, Settings
-from robustbook.margins import InputMargins
+from robustbook.lenses._result import AVERAGE_CASE, Passes, Settings
 
 
 def cache_key(
@@ -38,9 +37,7 @@ def resumed(
 
     def compute() -> dict[str, Any]:
         result, passes = measure()
-        fields = {"logits": result} if isinstance(result, Tensor) else vars(result)
-        if isinstance(result, InputMargins):  # images take much room on the disk
-            fields = fields | {"adversarial": result.adversarial[:0]}
+        fields = {"values": result} if isinstance(result, Tensor) else vars(result)
         arrays = {
             field: np.asarray(value.cpu() if isinstance(value, Tensor) else value)
             for field, value in fields.items()
@@ -54,8 +51,5 @@ def resumed(
         field: str(array) if array.dtype.kind == "U" else torch.from_numpy(array)
         for field, array in arrays.items()
     }
-    if name == AVERAGE_CASE:
-        return Robustness(**fields), passes
-    if name == INPUT_MARGIN:
-        return InputMargins(**fields), passes
-    return fields["logits"], passes
+    result = Robustness(**fields) if name == AVERAGE_CASE else fields["values"]
+    return result, passes

@@ -49,7 +49,6 @@ class Images:
         consists.
         """
         check_count("count", count)
-        check_count("seed", seed, minimum=0)
         if not skip and count >= len(self):
             return self
         order = np.random.default_rng([seed, 2]).permutation(len(self))

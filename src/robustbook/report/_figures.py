@@ -111,7 +111,7 @@ def _plot_survival(lenses: ThreeLenses, ax: Axes) -> None:
 def _plot_margins(lenses: ThreeLenses, ax: Axes) -> None:
     assert lenses.margins is not None
     free = lenses.logit_margins[lenses.measured].numpy()
-    measured = lenses.margins.margins.double().cpu().numpy()
+    measured = lenses.margins.numpy()
     finite, eps = np.isfinite(measured), lenses.settings.eps
     brittle = measured <= eps
     for kind, color, marker in ((~brittle, "blue", "o"), (brittle, "orange", "X")):

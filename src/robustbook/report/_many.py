@@ -222,6 +222,6 @@ def _values(lenses: ThreeLenses) -> Values:
         survival = lenses.robustness.probability
         values[f"survives noise, σ = {settings.sigma:g}"] = survival, unseen
     if lenses.margins is not None:
-        above = lenses.margins.margins.cpu() > settings.eps
+        above = lenses.margins > settings.eps
         values[f"margin above {words.eps_in_words(settings.eps)}"] = above, unseen
     return values
