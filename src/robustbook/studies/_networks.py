@@ -15,6 +15,10 @@ CIFAR10: Final = tuple(
         "resnet32", "resnet56",
     )
 )  # fmt: skip
+#: A network of 92 %, without a penalty and with the paper's two larger ones.
+BLOCKS: Final = tuple(
+    f"cifar10-blocks{kind}-s0" for kind in ("", "-grad1e-3", "-grad1e-2")
+)
 
 
 def trainings(stem: str, seeds: int, kinds: Sequence[str] = PENALTIES) -> list[str]:

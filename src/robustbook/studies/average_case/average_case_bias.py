@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robustbook.models import checkpoint_entry, list_models, training_runs
+from robustbook.studies._networks import BLOCKS
 from robustbook.studies._statistics import (
     Integers,
     Values,
@@ -128,6 +129,14 @@ SETTINGS: Final = {
         SurvivalSetting(
             dataset="fashion-mnist", models=("fashion-kw",), sigmas=(0.1, 0.2),
             draws=16, step=8, fitted=("fashion-kw",),
+        ),
+        SurvivalSetting(
+            dataset="cifar10", split="held_out", models=BLOCKS[:1],
+            sigmas=(0.02, 0.05), draws=16, separated=BLOCKS[:1], pictured=(1,),
+        ),
+        SurvivalSetting(
+            dataset="cifar10", split="held_out", step=10, models=BLOCKS[1:],
+            sigmas=(0.02, 0.05), draws=16,
         ),
     ),
 }  # fmt: skip

@@ -14,6 +14,7 @@ from torch import nn
 from robustbook._store.cache import Arrays
 from robustbook.datasets import load_dataset
 from robustbook.models import build_model, logits_of
+from robustbook.studies._networks import BLOCKS
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._estimates import (
     ESTIMATORS,
@@ -119,6 +120,10 @@ SETTINGS: Final = {
             dataset="cifar10", split="test1000",
             models=_trainings("cifar10", *_TWICE, "grad1-s1"),
             sigmas=(0.02, 0.05, 0.1, 0.2),
+        ),
+        _penalized(
+            dataset="cifar10", split="held_out", step=50, models=BLOCKS,
+            sigmas=(0.005, 0.01, 0.02, 0.05),
         ),
     ),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from robustbook.average_case import mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.margins import logit_margin, margin_consistency
 from robustbook.models import logits_of
-from robustbook.studies._networks import PENALTIES, trainings
+from robustbook.studies._networks import BLOCKS, PENALTIES, trainings
 from robustbook.studies._shifted_logits import attack_in_turn
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.margins.columns import exact_share, tau_row
@@ -61,7 +61,8 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     ),
     "full": (
         HeldOutSetting(
-            dataset="cifar10", split="test1000", other="held_out", models=_NETWORKS,
+            dataset="cifar10", split="test1000", other="held_out",
+            models=(*_NETWORKS, *BLOCKS[1:]),
             attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 1000},
             eps=8 / 255, steps=100,
         ),
