@@ -56,8 +56,8 @@ SETTINGS: Final = {
             samples=10, fits=FITS, batched=5_000, serial=1_000, repeat=3,
         ),
         SpeedSetting(
-            dataset="cifar10", split="test1000", models=("cifar10-blocks-s0",),
-            samples=20, fits=FITS, batched=10_000, serial=10_000, repeat=1,
+            dataset="cifar10", split="test1000", models=("cifar10-resnet20",),
+            samples=8, fits=FITS, batched=500, serial=100, repeat=1,
         ),
     ),
 }  # fmt: skip
