@@ -56,8 +56,8 @@ SETTINGS: Final = {
             samples=10, fits=FITS, batched=5_000, serial=1_000, repeat=3,
         ),
         SpeedSetting(
-            dataset="cifar10", split="test1000", models=("cifar10-resnet20",),
-            samples=8, fits=FITS, batched=500, serial=100, repeat=1,
+            dataset="cifar10", split="test1000", models=("cifar10-blocks-s0",),
+            samples=20, fits=FITS, batched=10_000, serial=10_000, repeat=1,
         ),
     ),
 }  # fmt: skip
@@ -71,7 +71,7 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     time of one image in ``seconds``, the shortest of some runs.
 
     Average-case paper, Tables 1 and 3. Monte Carlo's time grows in proportion to its
-    samples: it is measured with fewer of them and stated for 10 000.
+    samples: on some networks it is measured with fewer of them and stated for 10 000.
     Chapter 19 of this book.
     """
     for setting, name in run.each_model():
