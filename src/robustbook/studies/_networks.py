@@ -15,12 +15,16 @@ CIFAR10: Final = tuple(
         "resnet32", "resnet56",
     )
 )  # fmt: skip
-#: A network of 92 %, without a penalty and with the paper's two larger ones.
-BLOCKS: Final = tuple(
-    f"cifar10-blocks{kind}-s0" for kind in ("", "-grad1e-3", "-grad1e-2")
-)
 
 
 def trainings(stem: str, seeds: int, kinds: Sequence[str] = PENALTIES) -> list[str]:
     """Names of the first trainings of each kind of a network."""
     return [f"{stem}{kind}-s{seed}" for kind in kinds for seed in range(seeds)]
+
+
+#: A network of 92 %, without a penalty and with the paper's three; the ends twice.
+BLOCKS: Final = (
+    *trainings("cifar10-blocks", 2, PENALTIES[:1]),
+    *trainings("cifar10-blocks", 1, PENALTIES[1:3]),
+    *trainings("cifar10-blocks", 2, PENALTIES[3:4]),
+)

@@ -67,7 +67,7 @@ class WorldSetting(Setting):
     seeds: int
     precision: str = "auto"
     #: Keys of `LEARNERS`, or probabilities of mixing across domains.
-    learners: tuple[str | float, ...] = ("ERM", "IRM", "LISA")
+    learners: tuple[str | float, ...] = ("ERM", "IRM", "IRM-1", "LISA")
     #: Heads, each with rates of Adam.
     heads: tuple[tuple[str, float], ...] = (
         ("linear", 1e-2),
