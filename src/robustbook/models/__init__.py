@@ -11,6 +11,7 @@ from robustbook.models._architectures import Normalized as Normalized
 from robustbook.models._architectures import build_model
 from robustbook.models._defenses import (
     JPEGReverseSigmoid,
+    Mirrored,
     jpeg_compress,
     reverse_sigmoid,
 )
@@ -29,6 +30,7 @@ from robustbook.models._public import public_model as public_model
 
 __all__ = [
     "JPEGReverseSigmoid",
+    "Mirrored",
     "build_model",
     "checkpoint_entry",
     "features_of",

@@ -1,4 +1,4 @@
-"""Defenses that wrap a model: JPEG before it, Reverse Sigmoid after it."""
+"""What a model can be wrapped in: JPEG and Reverse Sigmoid, or its mirror image."""
 
 from __future__ import annotations
 
@@ -248,3 +248,37 @@ class JPEGReverseSigmoid(nn.Module):
             f"quality={self.quality}, beta={self.beta:g}, gamma={self.gamma:g}, "
             f"straight_through={self.straight_through}"
         )
+
+
+class Mirrored(nn.Module):
+    """A model that answers for an image and its mirror image: the mean of both logits.
+
+    Most classifiers of photographs were trained on both. It costs twice as much.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        From images (n, C, H, W) to logits (n, K).
+
+    Notes
+    -----
+    The gradient is exact, so that an attack needs no surrogate. Source: K. Jordan, "94%
+    on CIFAR-10 in 3.29 seconds", arXiv:2404.00498, 2024.
+
+    Examples
+    --------
+    >>> from robustbook.models import load_model
+    >>> model = Mirrored(load_model("digits-cnn"))
+    >>> image = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> bool(torch.allclose(model(image), model(image.flip(-1))))
+    True
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the mean logits (n, K) of images (n, C, H, W) and their mirrors."""
+        logits: Tensor = self.model(torch.cat([images, images.flip(-1)]))
+        return logits.unflatten(0, (2, -1)).mean(0)

@@ -96,7 +96,8 @@ def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> 
     Raises
     ------
     ValueError
-        If the model has or uses no linear layer, or there is no image.
+        If the model has or uses no linear layer, or gives it another number of rows
+        than there are images; or there is no image.
 
     Examples
     --------
@@ -124,6 +125,11 @@ def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> 
             raise ValueError(
                 f"model: expected {type(model).__name__} to use a linear layer, and "
                 "none of those in it received anything"
+            )
+        if len(received[0]) != len(batch):
+            raise ValueError(
+                f"model: expected {type(model).__name__} to give its linear layer one "
+                f"row an image, got {len(received[0])} rows for {len(batch)}"
             )
         return received[0]
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from robustbook._compat import mend_torchvision
-from robustbook.models._defenses import JPEGReverseSigmoid
+from robustbook.models._defenses import JPEGReverseSigmoid, Mirrored
 from robustbook.models._evaluate import resolve_device
 from robustbook.models._imagenet import PREFIX as IMAGENET
 from robustbook.models._imagenet import load_imagenet
@@ -22,9 +22,10 @@ from robustbook.models._public import list_public_models, load_public
 from robustbook.models._robustbench import PREFIX, load_robustbench
 
 _PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-#: Defenses that may follow a name after a plus sign.
-_DEFENSES: Final[dict[str, Callable[[nn.Module], nn.Module]]] = {
-    "jpeg-rs": JPEGReverseSigmoid
+#: What may follow a name after a plus sign.
+_WRAPPERS: Final[dict[str, Callable[[nn.Module], nn.Module]]] = {
+    "jpeg-rs": JPEGReverseSigmoid,
+    "mirrored": Mirrored,
 }
 
 
@@ -52,7 +53,8 @@ def load_model(
           Importing runs its code;
         - any of these, followed by "+jpeg-rs" ("digits-cnn-s0+jpeg-rs"): the model
           inside of :class:`JPEGReverseSigmoid` with that class's defaults. To attack it
-          in earnest, attack its ``surrogate``.
+          in earnest, attack its ``surrogate``. Or by "+mirrored": the model inside of
+          :class:`Mirrored`.
     device : str, default "cpu"
         Where to put it; "auto" means a CUDA device if there is one.
     directory : Path or str, optional
@@ -69,7 +71,7 @@ def load_model(
     Raises
     ------
     ValueError
-        If there is no such model or no such defense, or it cannot be imported.
+        If there is no such model or nothing of that suffix, or it cannot be imported.
     DataUnavailableError
         If the file is neither found nor downloaded, or does not hold these weights.
     ModuleNotFoundError
@@ -86,14 +88,14 @@ def load_model(
         raise TypeError(f"name: expected a string, got {type(name).__name__}")
     plain, plus, suffix = name.rpartition("+")
     if plus:
-        if not plain or suffix not in _DEFENSES:
-            known = ", ".join(f'"NAME+{defense}"' for defense in _DEFENSES)
+        if not plain or suffix not in _WRAPPERS:
+            known = ", ".join(f'"NAME+{wrapper}"' for wrapper in _WRAPPERS)
             raise ValueError(
-                f"name: expected a model's name before the last plus sign and a "
-                f"defense behind it ({known}); got {name!r}"
+                f"name: expected a model's name before the last plus sign and one "
+                f"of these behind it ({known}); got {name!r}"
             )
         model = load_model(plain, device=device, directory=directory)
-        return _DEFENSES[suffix](model).eval()
+        return _WRAPPERS[suffix](model).eval()
     if name.startswith(PREFIX):
         options = _robustbench_options(name)
         return load_robustbench(directory=directory, device=device, **options)

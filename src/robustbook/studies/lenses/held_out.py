@@ -52,6 +52,7 @@ _ADVANCED: Final = (
     "cifar10-blocks-adv-s0",
 )
 _NETWORKS: Final = (*trainings("cifar10-strided", 2, PENALTIES[:4]), *_ADVANCED)
+_MIRRORED: Final = "cifar10-blocks-adv-s0+mirrored"
 SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     "quick": (
         HeldOutSetting(
@@ -62,8 +63,8 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     "full": (
         HeldOutSetting(
             dataset="cifar10", split="test1000", other="held_out",
-            models=(*_NETWORKS, *BLOCKS[1:]),
-            attacked={"cifar10-strided-adv-s0": 1000, "cifar10-blocks-adv-s0": 1000},
+            models=(*_NETWORKS, *BLOCKS[1:], _MIRRORED),
+            attacked=dict.fromkeys((*_ADVANCED[::2], _MIRRORED), 1000),
             eps=8 / 255, steps=100,
         ),
     ),
@@ -76,8 +77,9 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     ),
     "full measures": (
         MeasuresSetting(
-            dataset="cifar10", split="held_out", models=_NETWORKS, samples=100,
-            sigmas=(0.05, 0.1), draws=1000, searched=300, margins=_ADVANCED,
+            dataset="cifar10", split="held_out", models=(*_NETWORKS, _MIRRORED),
+            samples=100, sigmas=(0.05, 0.1), draws=1000, searched=300,
+            margins=(*_ADVANCED, _MIRRORED),
             recipe=Recipe(targets=3, steps=10, refine_steps=50, rounds=1), eps=8 / 255,
         ),
     ),
