@@ -9,8 +9,10 @@ import torch
 
 from robustbook._checks.extras import extra
 from robustbook.datasets import Dataset
+from robustbook.margins import logit_margin, margin_consistency
 from robustbook.models import logits_of, resolve_device
-from robustbook.studies.margins.columns import exact_share
+from robustbook.studies.margins import defended
+from robustbook.studies.margins.columns import exact_share, tau_row
 from robustbook.studies.margins.measured import margins_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
@@ -21,9 +23,20 @@ with extra("attacks"):
 
 #: Images of each network.
 IMAGES: Final = {"quick": 20, "full": 1000}
+_MNIST: Final = defended.SETTINGS["full"][0]
+#: Networks of which only half of the classes are defended: weakly consistent ones.
+WEAK: Final = MarginSetting(
+    dataset=_MNIST.dataset,
+    models={
+        f"{defended.__name__}:half_{start}": searched
+        for start, searched in enumerate(_MNIST.models.values())
+    },
+    eps=_MNIST.eps,
+    focus=_MNIST.focus,
+)
 SETTINGS: Final = {
     "quick": (ALL["quick"][0].only("digits-linear-s0"),),
-    "full": ALL["full"][:1],
+    "full": (ALL["full"][0], WEAK),
 }
 
 
@@ -35,7 +48,8 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     ICML 2020). One row for each model, of ``samples`` images at ``eps``:
     ``robust_accuracy`` by our margins, ``ensemble_accuracy`` by the ensemble, and the
     share of all decisions that only the ensemble turns (``missed``) or only our search
-    (``added``), with exact 95 % intervals.
+    (``added``), with exact 95 % intervals; and ``tau``, how well the logit margin
+    orders our margins.
 
     Margin paper, Appendix B.1, Figure 8.
     """
@@ -44,6 +58,7 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     margins = margins_of(run, model, data, recipe)
     # Which decisions, right or wrong, each of the two turns.
     ours, turned = margins.bounds <= setting.focus, _turned(run, model, data)
+    order = margin_consistency(logit_margin(margins.logits), margins.bounds)
     yield {
         "dataset": setting.dataset,
         "model": model,
@@ -53,6 +68,7 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
         **exact_share("ensemble_accuracy", margins.correct & ~turned),
         **exact_share("missed", turned & ~ours),
         **exact_share("added", ours & ~turned),
+        **tau_row("tau", order),
     }
 
 
