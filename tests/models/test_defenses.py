@@ -12,7 +12,14 @@ from PIL import Image
 
 from robustbook.datasets import data_directory, load_dataset
 from robustbook.models import JPEGReverseSigmoid as Defense
-from robustbook.models import jpeg_compress, load_model, logits_of, reverse_sigmoid
+from robustbook.models import (
+    Mirrored,
+    features_of,
+    jpeg_compress,
+    load_model,
+    logits_of,
+    reverse_sigmoid,
+)
 
 
 @pytest.fixture
@@ -185,7 +192,28 @@ def test_surrogate_is_all_but_the_reverse_sigmoid(model, digits):
         assert bool((gradient == 0).all()) == hidden
 
 
-# --------------------------------------------------------- a name, and a defense
+# -------------------------------------------------------------- the mirror image
+
+
+def test_a_mirrored_model_averages_logits_and_gradients(model, digits):
+    images = digits.images[:20].requires_grad_()
+    expected = (model(images) + model(images.flip(3))) / 2
+    found = Mirrored(model)(images)
+    torch.testing.assert_close(found, expected)
+    one, other = (
+        torch.autograd.grad(logits[:, 3].sum(), images)[0]
+        for logits in (found, expected)
+    )
+    torch.testing.assert_close(one, other)
+    assert not torch.allclose(found, model(images), atol=0.1)
+
+
+def test_features_of_two_images_are_not_taken_for_one(digits):
+    with pytest.raises(ValueError, match="one row an image, got 10 rows for 5"):
+        features_of(load_model("digits-cnn+mirrored"), digits.images[:5])
+
+
+# --------------------------------------------------------- a name, and a suffix
 
 
 def test_a_defense_behind_a_name_wraps_the_model(digits):
@@ -197,14 +225,19 @@ def test_a_defense_behind_a_name_wraps_the_model(digits):
     )
     assert not any(module.training for module in once.modules())
     assert not any(p.requires_grad for p in once.parameters())
-    for named, expected in ((once, Defense(inner)), (twice, Defense(Defense(inner)))):
+    mirrored = load_model("digits-linear-s2+mirrored+jpeg-rs", directory=folder)
+    for named, expected in (
+        (once, Defense(inner)),
+        (twice, Defense(Defense(inner))),
+        (mirrored, Defense(Mirrored(inner))),
+    ):
         shown = logits_of(expected, digits.images)
         assert torch.equal(logits_of(named, digits.images), shown)
 
 
 @pytest.mark.parametrize("name", ["digits-cnn+oak", "digits-cnn+", "+jpeg-rs", "+"])
 def test_unknown_defenses_are_named(name):
-    with pytest.raises(ValueError, match=r'NAME\+jpeg-rs"\); got ') as caught:
+    with pytest.raises(ValueError, match=r'"NAME\+mirrored"\); got ') as caught:
         load_model(name)
     assert repr(name) in str(caught.value)
     with pytest.raises(ValueError, match="got 'oak'"):

@@ -48,6 +48,8 @@ def test_each_attack_takes_from_what_the_other_left(held_out):
 
 def test_the_data_card_says_what_was_measured():
     frame = read_results("held_out").frame()
+    # A network and its mirrored form are one.
+    frame = frame[~frame.model.str.endswith("+mirrored")]
     gaps = 100 * frame[frame.what == "difference"].difference
     large = frame[frame.split == "held_out"].set_index("model").accuracy
     said = (

@@ -65,29 +65,27 @@ def test_folded_networks_give_the_same_logits(make, size):
 
 
 def test_rows_begin_with_the_clean_pictures_and_attacks_take_away(imagenet):
-    setting, fewer = SETTINGS["quick"]
+    (setting,) = SETTINGS["quick"]
     for name in setting.models:
-        rows = imagenet.select(what="shift", model=name, samples=setting.samples)
+        rows = imagenet.select(what="shift", model=name)
         shifts = [(row["kind"], row["size"], row["steps"]) for row in rows]
         assert shifts == [NONE, *setting.shifts]
         assert rows[0]["pa"] == pytest.approx(math.log(10))
         assert rows[0]["same"] == 1.0
-        attacked = [row for row in rows if row["kind"] in ("none", "apgd-ce")]
-        accuracies = [row["accuracy"] for row in attacked]
+        ce = {
+            (row["size"], row["steps"]): row for row in rows if row["kind"] == "apgd-ce"
+        }
+        (small, few), (large, _), (_, many) = ce
+        sizes = [rows[0], ce[small, few], ce[large, few]]
+        accuracies = [row["accuracy"] for row in sizes]
         assert accuracies == sorted(accuracies, reverse=True)
         # A growing share of attacked pictures ends at the row of all.
-        last = {"kind": "apgd-ce", "size": attacked[-1]["size"]}
-        shares = imagenet.select(what="ratio", model=name, **last)
-        agreed = [row["pa"] for row in shares] + [attacked[-1]["pa"]]
+        shares = imagenet.select(what="ratio", model=name, kind="apgd-ce", size=large)
+        agreed = [row["pa"] for row in shares] + [sizes[-1]["pa"]]
         assert agreed == sorted(agreed, reverse=True)
-        # Of the same pictures, more steps take as much as the two rows differ by.
+        # More steps take as much as the two rows differ by.
         longer = imagenet.row(what="longer", model=name)
-        assert longer["samples"] == fewer.samples
-        pa = {
-            row["steps"]: row["pa"]
-            for row in imagenet.select(what="shift", model=name, kind="apgd-ce")
-            if row["samples"] == fewer.samples
-        }
-        fall = pa[longer["steps"]] - pa[longer["more"]]
+        assert (longer["steps"], longer["more"], longer["samples"]) == (few, many, 40)
+        fall = ce[small, few]["pa"] - ce[small, many]["pa"]
         assert longer["pa_fall"] == pytest.approx(fall, abs=1e-6)
         assert longer["pa_fall_se"] > 0

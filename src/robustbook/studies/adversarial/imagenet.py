@@ -42,38 +42,24 @@ _LITE: Final = tuple(f"imagenet:efficientnet-lite{number}" for number in range(3
 _TWO: Final = (_LITE[0], f"{_LITE[0]}+jpeg-rs")
 _NOISE: Final = ("noise", 8 / 255, 0), ("noise", 32 / 255, 0)
 _nips = partial(LargeSetting, dataset="imagenet-nips2017")
+#: The last one shows the effect of more steps.
+_ATTACKS: Final = (
+    _apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8) + _apgd("ce", 4, steps=100)
+)
 SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
     "full": (
-        _nips(
-            split="test200",
-            models=_TWO,
-            shifts=_apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8),
-        ),
-        _nips(
-            split="test200",
-            models=_LITE[1:],
-            shifts=_apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8),
-        ),
+        _nips(split="test200", models=(*_TWO, *_LITE[1:]), shifts=_ATTACKS),
         _nips(models=(*_TWO, *_LITE[1:]), shifts=_NOISE),
-        _nips(  # The effect of more steps.
-            split="test200",
-            samples=100,
-            models=_TWO,
-            shifts=_apgd("ce", 4, steps=100) + _apgd("ce", 4),
-        ),
     ),
     "quick": (
         LargeSetting(
             dataset="digits",
             samples=40,
             models=("digits-cnn-s0", "digits-cnn-s0+jpeg-rs"),
-            shifts=_NOISE + _apgd("ce", 12, 24) + _apgd("targeted", 12),
-        ),
-        LargeSetting(
-            dataset="digits",
-            samples=20,
-            models=("digits-cnn-s0", "digits-cnn-s0+jpeg-rs"),
-            shifts=_apgd("ce", 12, steps=40) + _apgd("ce", 12),
+            shifts=_NOISE
+            + _apgd("ce", 12, 24)
+            + _apgd("targeted", 12)
+            + _apgd("ce", 12, steps=40),
         ),
     ),
 }
