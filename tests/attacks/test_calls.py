@@ -223,6 +223,13 @@ def test_bad_options_of_single_attacks(attack, options, message):
         attack(lambda x: first_pixels(x)[:, :2], IMAGES, **options)
 
 
+@every_attack
+def test_unknown_options_are_named_with_the_attack(digits, name):
+    attack = name.replace("fab-targeted", "fab")
+    with pytest.raises(TypeError, match=f"^{attack}: expected .*; got restarts"):
+        ATTACKS[name](*digits, restarts=3)
+
+
 @pytest.mark.parametrize(
     ("attack", "library", "module"),
     [

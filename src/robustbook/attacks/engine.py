@@ -219,6 +219,7 @@ def run_attack(
     seed: int = 0,
     progress: bool = True,
     device: str | torch.device | None = None,
+    **unknown: Any,
 ) -> AttackResult:
     """Attack batch by batch, and let the model judge the attacked images.
 
@@ -226,6 +227,11 @@ def run_attack(
     clean image where it finds none. :func:`robustbook.attacks.pgd` describes the other
     options.
     """
+    if unknown:
+        raise TypeError(
+            f"{attack}: expected its own arguments and batch_size, seed, progress or "
+            f"device; got {', '.join(unknown)}"
+        )
     check_choice("norm", norm, NORMS)
     check_count("batch_size", batch_size)
     check_count("seed", seed, minimum=0)

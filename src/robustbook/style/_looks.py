@@ -56,7 +56,7 @@ cnn-grad1e-1            | sky       | D | CNN, λ = 0.1
 cnn-grad1               | sky       | D | CNN, λ = 1
 blocks                  | blue      | o | block CNN
 blocks-adv              | black     | v | block CNN, PGD
-mirrored                | vermilion | P | block CNN, PGD, mirrored
+cifar10-blocks-adv-s0+mirrored | vermilion | P | block CNN, PGD, mirrored
 strided                 | orange    | s | strided CNN
 strided-adv             | green     | ^ | strided CNN, PGD
 strided-grad1e-4        | sky       | D | strided, λ = 0.0001
