@@ -89,3 +89,11 @@ def test_rows_begin_with_the_clean_pictures_and_attacks_take_away(imagenet):
         fall = ce[small, few]["pa"] - ce[small, many]["pa"]
         assert longer["pa_fall"] == pytest.approx(fall, abs=1e-6)
         assert longer["pa_fall_se"] > 0
+    lead = imagenet.row(what="lead")
+    assert [lead["model"], lead["other"]] == [*setting.models]
+    ends = [
+        imagenet.row(what="shift", model=name, kind="apgd-ce", steps=lead["steps"])
+        for name in setting.models
+    ]
+    assert lead["pa_lead"] == pytest.approx(ends[0]["pa"] - ends[1]["pa"], abs=1e-6)
+    assert 0 < lead["pa_lead_se"] < sum(row["pa_se"] for row in ends)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Final
 
 import torch
@@ -78,7 +78,9 @@ def measure(run: Run[LargeSetting], model: str, shift: Shift) -> Iterator[Row]:
     answer of the clean one, ``confidence`` and ``pa`` with their standard errors over
     ``samples`` pictures, and ``beta``; "ratio", ``pa`` where only this share of them is
     attacked; "longer", by how much ``pa`` falls from ``steps`` to ``more`` of them,
-    ``pa_fall``, with the standard error of the paired difference.
+    ``pa_fall``, with the standard error of the paired difference; "lead", after these,
+    by how much the ``pa`` of a network is above that of an ``other`` one, ``pa_lead``,
+    with that error.
 
     PA paper, Figures 17 and 18, with 10 000 pictures.
     """
@@ -92,7 +94,7 @@ def measure(run: Run[LargeSetting], model: str, shift: Shift) -> Iterator[Row]:
 
 
 def summary(run: Run[LargeSetting]) -> Iterator[Row]:
-    """The effect of more steps."""
+    """The effect of more steps, and how far networks are apart after these."""
     for model, few, many in _longer(run.setting):
         clean = _logits(run, model, NONE)
         fewer, more = (_logits(run, model, shift) for shift in (few, many))
@@ -107,6 +109,23 @@ def summary(run: Run[LargeSetting]) -> Iterator[Row]:
             "samples": len(clean),
             "pa_fall": fall.value,
             "pa_fall_se": fall.standard_error,
+        }
+    most = [many for _, _, many in _longer(run.setting)][:1]
+    for shift, (one, other) in product(most, combinations(run.setting.models, 2)):
+        pairs = [
+            _logits(run, model, at) for model in (one, other) for at in (NONE, shift)
+        ]
+        lead = compare_agreement(*pairs)
+        yield {
+            "what": "lead",
+            "model": one,
+            "other": other,
+            "kind": shift[0],
+            "size": shift[1],
+            "steps": shift[2],
+            "samples": len(pairs[0]),
+            "pa_lead": lead.value,
+            "pa_lead_se": lead.standard_error,
         }
 
 
