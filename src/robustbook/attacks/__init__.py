@@ -7,7 +7,7 @@ belongs inside it. An attack succeeds where the model is wrong in the end; an in
 which it is wrong already counts as a success of norm 0. Without labels, the model's
 predictions on the clean images take their place.
 
-FGSM, PGD and FMN run on foolbox, APGD and FAB on pyautoattack; both come with
+FGSM, PGD and FMN run on foolbox, APGD, FAB and Square on pyautoattack; both come with
 ``pip install "robustbook[attacks]"``. Chapter 10 shows what each of them does.
 """
 
@@ -16,6 +16,7 @@ from robustbook.attacks._indicators import failure_indicators
 from robustbook.attacks._minimal import fab, fmn
 from robustbook.attacks._pgd import fgsm, pgd
 from robustbook.attacks._result import AttackResult, smallest
+from robustbook.attacks._square import square
 
 __all__ = [
     "AttackResult",
@@ -26,4 +27,5 @@ __all__ = [
     "fmn",
     "pgd",
     "smallest",
+    "square",
 ]

@@ -12,6 +12,7 @@ from robustbook.attacks.engine import Batch, Norm
 with extra("attacks"):
     from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
     from pyautoattack.fab_pt import FABAttack_PT
+    from pyautoattack.square import SquareAttack
 
 _NAMES: Final = {"linf": "Linf", "l2": "L2"}
 
@@ -56,6 +57,14 @@ def run_fab(batch: Batch, target: Tensor | None, *, norm: Norm, steps: int) -> T
     images: Tensor = attack.attack_single_run(
         batch.images, batch.labels, is_targeted=target is not None
     )
+    return images
+
+
+def run_square(batch: Batch, *, norm: Norm, eps: float, steps: int) -> Tensor:
+    """Return the images of the smallest margin that Square Attack came across."""
+    attack = SquareAttack(batch.model, _NAMES[norm], n_queries=steps, eps=eps)
+    attack.init_hyperparam(batch.images)
+    images: Tensor = attack.attack_single_run(batch.images, batch.labels)[1]
     return images
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
-from robustbook.attacks import AttackResult, apgd, fab, fmn, pgd
+from robustbook.attacks import AttackResult, apgd, fab, fmn, pgd, square
 from robustbook.datasets import Dataset
 from robustbook.models import features_of, logits_of
 
@@ -23,13 +23,14 @@ _KINDS: Final[dict[str, tuple[Callable[..., AttackResult], dict[str, Any]]]] = {
     "apgd-targeted": (apgd, {"loss": "targeted"}),
     "fmn": (fmn, {}),
     "fab": (fab, {}),
+    "square": (square, {}),
 }
 _INFORMED: Final = "-surrogate"
 
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack by its kind, its ℓ∞ bound in [0, 1] pixel units, and gradient steps.
+    """An attack by its kind, its ℓ∞ bound in [0, 1] pixel units, and its steps.
 
     "pgd-surrogate" is PGD on the ``surrogate`` of a defended model, and so are others
     with this ending. "fmn" and "fab" may go without a bound (None).

@@ -65,6 +65,13 @@ def attack_model(
     return AttackedLogits(**tensors).within(attack.eps if attack.unbounded else None)
 
 
+def lead_of(logits: Tensor, classes: Tensor) -> Tensor:
+    """By how much the logit of a class exceeds the largest of the others, (N,)."""
+    named = logits.gather(1, classes[:, None])
+    others = logits.scatter(1, classes[:, None], -torch.inf)
+    return (named[:, 0] - others.amax(1)).double()
+
+
 def list_attacks(
     run: Run[AttackSetting], kinds: Collection[str], *, bounded: bool = True
 ) -> Iterator[tuple[str, Attack]]:

@@ -13,6 +13,7 @@ from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
     attack_model,
+    lead_of,
     unbounded_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
@@ -56,7 +57,7 @@ def _at_the_boundary(pair: AttackedLogits) -> Row:
         unknown = dict.fromkeys(("overshoot", "before", "after"))
         return {**row, "tied": result.pa, **unknown}
     right = pair.labels[misled]
-    over = -_lead(shifted[misled], right) / _lead(clean[misled], right)
+    over = -lead_of(shifted[misled], right) / lead_of(clean[misled], right)
     before, after = (
         float(side[misled].softmax(1).amax(1).mean()) for side in (clean, shifted)
     )
@@ -68,13 +69,6 @@ def _at_the_boundary(pair: AttackedLogits) -> Row:
         "before": before,
         "after": after,
     }
-
-
-def _lead(logits: Tensor, classes: Tensor) -> Tensor:
-    """By how much the logit of a class exceeds the largest of the others."""
-    named = logits.gather(1, classes[:, None])
-    others = logits.scatter(1, classes[:, None], -torch.inf)
-    return (named[:, 0] - others.amax(1)).double()
 
 
 def _tied(logits: Tensor, right: Tensor) -> Tensor:
