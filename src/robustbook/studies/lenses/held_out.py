@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 
+from robustbook._store.cache import Arrays
+from robustbook.attacks import fab, square
 from robustbook.average_case import mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.margins import logit_margin, margin_consistency
@@ -27,8 +31,10 @@ class HeldOutSetting(Setting):
 
     #: The split of other images.
     other: str
-    #: Networks that are attacked, each on this number of the usual images.
+    #: Networks that are attacked, each on this number of the usual images; and those
+    #: that the four attacks of AutoAttack meet.
     attacked: dict[str, int] = field(default_factory=dict)
+    ensemble: dict[str, int] = field(default_factory=dict)
     eps: float
     steps: int
 
@@ -52,12 +58,15 @@ _ADVANCED: Final = (
     "cifar10-blocks-adv-s0",
 )
 _NETWORKS: Final = (*trainings("cifar10-strided", 2, PENALTIES[:4]), *_ADVANCED)
+#: Images in a file of the cache.
+_BLOCK: Final = 50
 _MIRRORED: Final = "cifar10-blocks-adv-s0+mirrored"
 SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     "quick": (
         HeldOutSetting(
             dataset="digits", other="train", models=("digits-cnn-adv-s0",),
-            attacked={"digits-cnn-adv-s0": 60}, eps=0.1, steps=8,
+            attacked={"digits-cnn-adv-s0": 60}, ensemble={"digits-cnn-adv-s0": 60},
+            eps=0.1, steps=8,
         ),
     ),
     "full": (
@@ -65,7 +74,7 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
             dataset="cifar10", split="test1000", other="held_out",
             models=(*_NETWORKS, *BLOCKS[1:], _MIRRORED),
             attacked=dict.fromkeys((*_ADVANCED[::2], _MIRRORED), 1000),
-            eps=8 / 255, steps=100,
+            ensemble={_MIRRORED: 300}, eps=8 / 255, steps=100,
         ),
     ),
     "quick measures": (
@@ -93,9 +102,11 @@ def measure(run: Run[Any], model: str) -> Iterator[Row]:
     exact 95 % interval. ``what="difference"``: the usual sample minus the other one, in
     ``difference``. ``what="attack"``: the share of the first ``images`` of the usual
     sample that stays right under two attacks, one after the other, APGD on the
-    cross-entropy and targeted APGD, with ``steps`` steps and with half of them. That
-    is AutoAttack without FAB and Square, which hardly ever add to these two on such
-    networks.
+    cross-entropy and targeted APGD, with ``steps`` steps and with half of them.
+    ``what="ensemble"``: the share of the first ``images`` that all four attacks of
+    AutoAttack leave (``accuracy``), these two, targeted FAB of as many steps and Square
+    of fifty times as many, each on what the ones before it left; and the share that
+    the first two leave (``in_turn``).
 
     The study ``held_out_measures`` has average case and margins on unseen images.
     ``what="average case"``: at each ``sigma``, the mean probability that an answer
@@ -150,6 +161,42 @@ def _samples(run: Run[HeldOutSetting], network: nn.Module, model: str) -> Iterat
                 "steps": steps,
                 **exact_share("accuracy", mask),
             }
+
+    if model in setting.ensemble:
+        data = run.data.subset(range(setting.ensemble[model]))
+        how = ensemble_arrays, data, setting.eps, setting.steps, run.seed
+        kept = run.arrays_by_block("four attacks", *how, network=model, size=_BLOCK)
+        yield {
+            "what": "ensemble",
+            "images": len(data),
+            "eps": setting.eps,
+            "steps": setting.steps,
+            **exact_share("accuracy", torch.from_numpy(kept["accuracy"])),
+            **exact_share("in_turn", torch.from_numpy(kept["in_turn"])),
+        }
+
+
+def ensemble_arrays(
+    network: nn.Module, data: Dataset, eps: float, steps: int, seed: int
+) -> Arrays:
+    """Whether an image stays right after two attacks, and after four, (N,) each."""
+    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images, labels = data.images, data.labels
+    attacked = attack_in_turn(network, images, labels, eps=eps, steps=steps, seed=seed)
+    kept = _right(network, replace(data, images=attacked))
+    in_turn = kept.clone()
+    for attack in (
+        partial(fab, steps=steps, targets=9),
+        partial(square, eps=eps, steps=50 * steps),
+    ):
+        (left,) = torch.nonzero(kept, as_tuple=True)
+        if len(left):
+            found = attack(
+                network, images[left], labels[left], seed=seed, progress=False
+            )
+            # The bound is met up to rounding.
+            kept[left] = found.norms.cpu() > eps * (1 + 1e-5)
+    return {"in_turn": in_turn.numpy(), "accuracy": kept.numpy()}
 
 
 def _right(network: nn.Module, data: Dataset) -> Tensor:
