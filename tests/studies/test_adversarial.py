@@ -5,6 +5,7 @@ import io
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -19,6 +20,7 @@ from robustbook.agreement import (
 )
 from robustbook.datasets import load_dataset
 from robustbook.models import features_of, load_model, logits_of
+from robustbook.studies.adversarial import adaptive_attacks as protocol
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.adversarial.boundary import _at_the_boundary
 from robustbook.studies.adversarial.norm_quantiles import _quantiles
@@ -118,9 +120,11 @@ def test_all_attacks_leave_what_each_of_them_leaves_at_most(adaptive_attacks):
         where = {"model": joint["model"], "share": joint["share"]}
         attacks = adaptive_attacks.select(what="attack", **where)
         informed = [row for row in attacks if row["attack"].endswith("-surrogate")]
-        assert len(informed) == (3 if joint["model"] == masked else 0)
-        assert joint["accuracy"] <= min(row["accuracy"] for row in attacks)
-        assert joint["accuracy"] <= joint["of_right"]
+        assert len(informed) == (4 if joint["model"] == masked else 0)
+        assert joint["single"] <= min(row["accuracy"] for row in attacks)
+        assert joint["accuracy"] <= joint["single"]
+        fooled = joint["accuracy"] / joint["of_right"] - joint["accuracy"]
+        assert joint["same_answer_rate"] <= 1 - fooled + 1e-9
     kept = {}
     for kind in ("apgd-ce", "apgd-ce-surrogate"):
         found = attack_model(RUN, masked, Attack(kind, SETTING.focus, 20), RUN.data)
@@ -131,6 +135,25 @@ def test_all_attacks_leave_what_each_of_them_leaves_at_most(adaptive_attacks):
         row = adaptive_attacks.row(model=masked, attack=kind, share=1)
         assert row["accuracy"] == pytest.approx(kept[kind])
     assert kept["apgd-ce-surrogate"] < kept["apgd-ce"]
+
+
+def test_agreement_is_on_the_most_confident_mistake_that_was_found(monkeypatch):
+    monkeypatch.setattr(protocol, "RESTARTS", {"quick": 0})
+    monkeypatch.setattr(protocol, "SHARES", (1,))
+    steps, found = protocol.STEPS["quick"], []
+    for kind, count in steps.items():
+        found.append(attack_model(RUN, NOISY, Attack(kind, SETTING.focus, count)))
+    clean, labels = found[0].logits, found[0].labels.tolist()
+    worst = clean.clone()
+    for k, label in enumerate(labels):
+        leads = []
+        for logits in (clean, *(pair.shifted_logits for pair in found)):
+            others = np.delete(logits[k].numpy(), label)
+            leads.append((float(logits[k, label]) - others.max(), logits[k]))
+        worst[k] = min(leads, key=lambda pair: pair[0])[1]
+    row = list(protocol.measure(RUN, NOISY))[-1]
+    assert row["accuracy"] == row["single"]
+    assert row["pa"] == pytest.approx(posterior_agreement(clean, worst).pa, abs=1e-9)
 
 
 def test_differences_are_paired_as_the_package_pairs(paired_differences):

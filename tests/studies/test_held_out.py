@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from robustbook.attacks import apgd
+from robustbook.attacks import apgd, fab
 from robustbook.average_case import mmse
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model, logits_of
+from robustbook.studies.lenses import held_out as study
 from robustbook.studies.results import read_results
 
 from ..conftest import SEED
@@ -44,6 +45,20 @@ def test_each_attack_takes_from_what_the_other_left(held_out):
     # Images meet other random starts where fewer are attacked at once.
     assert rows[1]["accuracy"] == pytest.approx(float(left.double().mean()), abs=0.04)
     assert rows[1]["accuracy"] <= rows[0]["accuracy"] + 0.02
+
+
+def test_four_attacks_take_what_any_of_them_finds(held_out, monkeypatch):
+    row = held_out.row(what="ensemble")
+    assert row["images"] == 60
+    two = held_out.select(what="attack")[1]["accuracy"]
+    assert row["accuracy"] <= row["in_turn"] == pytest.approx(two, abs=0.04)
+    # Where the gradients find nothing, the attacks that follow do.
+    monkeypatch.setattr(study, "attack_in_turn", lambda _, images, *a, **k: images)
+    model, data = load_model(NAME), load_dataset("digits", "test").subset(range(20))
+    kept = study.ensemble_arrays(model, data, 0.1, 8, 0)
+    assert kept["in_turn"].mean() > kept["accuracy"].mean()
+    found = fab(model, data.images, data.labels, steps=8, targets=9, progress=False)
+    assert not kept["accuracy"][(found.norms <= 0.1).numpy()].any()
 
 
 def test_the_data_card_says_what_was_measured():

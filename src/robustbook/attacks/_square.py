@@ -66,11 +66,11 @@ def square(
     from robustbook.attacks.pyautoattack_runs import run_square
 
     def perturb(batch: Batch) -> Tensor:
-        shape = tuple(batch.images.shape[1:])
-        if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
+        shape = tuple(batch.images.shape)
+        if len(shape) != 4 or min(shape[2:]) < SMALLEST_SIDE:
             raise ValueError(
                 "images: expected shape (N, C, H, W) with H and W of at least "
-                f"{SMALLEST_SIDE}, got images of shape {shape}"
+                f"{SMALLEST_SIDE}, got {shape}"
             )
         return run_square(batch, norm=norm, eps=eps, steps=steps)
 

@@ -253,7 +253,7 @@ class JPEGReverseSigmoid(nn.Module):
 class Mirrored(nn.Module):
     """A model that answers for an image and its mirror image: the mean of both logits.
 
-    Most classifiers of photographs were trained on both. It costs twice as much.
+    For classifiers that were trained on both. It costs twice as much.
 
     Parameters
     ----------

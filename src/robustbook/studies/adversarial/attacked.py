@@ -49,15 +49,20 @@ class AttackedLogits:
 
 
 def attack_model(
-    run: Run[Any], name: str, attack: Attack, data: Dataset | None = None
+    run: Run[Any],
+    name: str,
+    attack: Attack,
+    data: Dataset | None = None,
+    seed: int | None = None,
 ) -> AttackedLogits:
     """Attack a model, or read the results from the cache; they are on the CPU.
 
-    The images are those of the run by default.
+    The images and the seed are those of the run by default.
     """
     # Minimum-norm attacks run once: a bound only selects from their results.
     once = replace(attack, eps=None) if attack.unbounded else attack
-    arguments = once, run.data if data is None else data, run.seed
+    images = run.data if data is None else data
+    arguments = once, images, run.seed if seed is None else seed
     arrays = run.arrays("attacked logits", attacked_arrays, *arguments, network=name)
     tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
     for key in ("features", "shifted_features"):
