@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any, Final
 
 import torch
@@ -23,6 +24,7 @@ PAPER_BATCH = 16
 
 #: Logits of a model, and of the same model under a shift.
 Pair = tuple[Tensor, ...]
+Task = Callable[[Pair], Row]
 
 
 def ordinary_problem(samples: int, classes: int, seed: int = 0) -> Pair:
@@ -35,30 +37,41 @@ def ordinary_problem(samples: int, classes: int, seed: int = 0) -> Pair:
     return clean, shifted.add_(clean)
 
 
-def shortest(
-    action: Callable[[], object],
-    repeat: int = 1,
-    clock: Callable[[], float] = time.perf_counter,
-) -> float:
-    """Shortest of ``repeat`` runs, in seconds of a clock."""
-    return min(timeit.repeat(action, number=1, repeat=repeat, timer=clock))
+def shortest(action: Callable[[], object], repeat: int = 1) -> float:
+    """Shortest of ``repeat`` runs, in seconds."""
+    return min(timeit.repeat(action, number=1, repeat=repeat))
 
 
-def exact(pair: Pair, repeat: int) -> Row:
+def timed(runs: Sequence[Callable[[], object]], times: float = 1) -> Row:
+    """Mean, shortest and longest of some runs, each ``times`` over.
+
+    In processor seconds of this process, so that others on the machine do not count.
+    """
+    clock = time.process_time
+    each = [timeit.timeit(action, number=1, timer=clock) for action in runs]
+    return {
+        "seconds": times * fmean(each),
+        "seconds_low": times * min(each),
+        "seconds_high": times * max(each),
+        "runs": len(runs),
+    }
+
+
+def exact(pair: Pair, runs: int) -> Row:
     """The certified solver."""
     result = posterior_agreement(*pair)
-    seconds = shortest(lambda: posterior_agreement(*pair), repeat)
-    return {"seconds": seconds, "evaluations": result.evaluations, "gap": result.gap}
+    seconds = timed([partial(posterior_agreement, *pair)] * runs)
+    return {**seconds, "evaluations": result.evaluations, "gap": result.gap}
 
 
-def adam(pair: Pair, *, measured: int, batch_size: int | None = None) -> Row:
-    """Gradient steps alone, ``measured`` epochs extrapolated to those of the papers."""
+def adam(pair: Pair, *, runs: int, epochs: int, batch_size: int | None = None) -> Row:
+    """Gradient steps alone."""
     train = partial(adam_agreement, *pair, batch_size=batch_size)
     train(epochs=1)  # the first step of a process loads autograd
-    return _extrapolated(shortest(partial(train, epochs=measured)), measured)
+    return _all_epochs(lambda: train(epochs=epochs), runs, epochs)
 
 
-def papers(pair: Pair, measured: int) -> Row:
+def papers(pair: Pair, *, runs: int, epochs: int) -> Row:
     """The published implementation's loop: a data loader, and J after each epoch.
 
     One epoch is a pass of gradient steps on batches of 16 and a pass that evaluates
@@ -72,27 +85,29 @@ def papers(pair: Pair, measured: int) -> Row:
         product = (beta * clean).softmax(1) * (beta * shifted).softmax(1)
         return product.sum(1).log().sum()
 
-    def epoch() -> None:
-        for batch in loader:
-            optimizer.zero_grad()
-            (beta.grad,) = torch.autograd.grad(-overlap(*batch), beta)
-            optimizer.step()
-        with torch.no_grad():
+    def train() -> None:
+        for _ in range(epochs):
             for batch in loader:
-                overlap(*batch)
+                optimizer.zero_grad()
+                (beta.grad,) = torch.autograd.grad(-overlap(*batch), beta)
+                optimizer.step()
+            with torch.no_grad():
+                for batch in loader:
+                    overlap(*batch)
 
-    return _extrapolated(sum(shortest(epoch) for _ in range(measured)), measured)
+    return _all_epochs(train, runs, epochs)
 
 
-def _extrapolated(spent: float, measured: int) -> Row:
-    seconds = spent * PAPER_EPOCHS / measured
-    return {"seconds": seconds, "epochs": PAPER_EPOCHS}
+def _all_epochs(train: Callable[[], object], runs: int, epochs: int) -> Row:
+    """Time the epochs of the papers in parts: what all would take by each of them."""
+    seconds = timed([train] * runs, times=PAPER_EPOCHS / epochs)
+    return {**seconds, "epochs": PAPER_EPOCHS, "timed": runs * epochs}
 
 
-def arithmetic(pair: Pair, repeat: int) -> Row:
+def arithmetic(pair: Pair, runs: int) -> Row:
     """One evaluation of the kernel."""
     kernel = Kernel(*pair)
-    return {"seconds": shortest(partial(kernel.evaluate, 0.5), repeat)}
+    return timed([partial(kernel.evaluate, 0.5)] * runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,18 +118,19 @@ class SpeedSetting(Setting):
     samples: int
     #: Of the large problem, which has 1000 classes.
     large: int
-    repeat: int
-    #: Epochs that are timed: of the full batch, and of batches of 16.
-    full: int
-    batched: int
+    #: Runs of the solver, on the small problem and on the large one.
+    runs: tuple[int, int]
+    #: Parts in which Adam is timed, and the epochs of one.
+    parts: int
+    epochs: int
 
     kind = "made up"
 
 
 SETTINGS: Final = {
-    "quick": (SpeedSetting(samples=500, large=200, repeat=2, full=5, batched=1),),
+    "quick": (SpeedSetting(samples=500, large=200, runs=(2, 2), parts=2, epochs=1),),
     "full": (
-        SpeedSetting(samples=10_000, large=50_000, repeat=30, full=500, batched=5),
+        SpeedSetting(samples=10_000, large=50_000, runs=(30, 5), parts=5, epochs=100),
     ),
 }
 
@@ -122,22 +138,28 @@ SETTINGS: Final = {
 def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     """Time the solver and what it replaces, on a single thread of the CPU.
 
-    One row a measurement; seconds are the shortest of several runs, and of one at
-    the larger size, which in the full profile is N = 50 000, K = 1000.
+    One row a measurement: ``seconds`` of the processor on average over ``runs``, with
+    the fastest and the slowest (``_low``, ``_high``). Adam's are those of ``epochs``,
+    of which ``timed`` ran, in as many parts. The larger problem has 50 000 samples of
+    1000 classes in the full profile.
     """
     setting = run.setting
-    epochs: Any = {"measured": setting.batched}
-    tasks: dict[str, Callable[[Pair], Row]] = {
-        "exact": partial(exact, repeat=setting.repeat),
-        "arithmetic": partial(arithmetic, repeat=setting.repeat),
-        "adam-full-batch": partial(adam, measured=setting.full),
-        "adam-minibatches": partial(adam, batch_size=PAPER_BATCH, **epochs),
-        "papers-procedure": partial(papers, **epochs),
+    trained: Any = {"runs": setting.parts, "epochs": setting.epochs}
+    training: dict[str, Task] = {
+        "adam-full-batch": partial(adam, **trained),
+        "adam-minibatches": partial(adam, batch_size=PAPER_BATCH, **trained),
+        "papers-procedure": partial(papers, **trained),
     }
-    large = {name: tasks[name] for name in ("adam-full-batch", "papers-procedure")}
-    large = {"exact": partial(exact, repeat=1), **large}
+    few, many = setting.runs[::-1]
+    small: dict[str, Task] = {
+        "exact": partial(exact, runs=many),
+        "arithmetic": partial(arithmetic, runs=many),
+        **training,
+    }
+    large: dict[str, Task] = {"exact": partial(exact, runs=few), **training}
+    del large["adam-minibatches"]
     for samples, classes, chosen in (
-        (setting.samples, 10, tasks),
+        (setting.samples, 10, small),
         (setting.large, 1000, large),
     ):
         pair = ordinary_problem(samples, classes, run.seed)
