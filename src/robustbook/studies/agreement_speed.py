@@ -120,17 +120,21 @@ class SpeedSetting(Setting):
     large: int
     #: Runs of the solver, on the small problem and on the large one.
     runs: tuple[int, int]
-    #: Parts in which Adam is timed, and the epochs of one.
+    #: Parts in which Adam is timed, and the epochs of one, on both problems.
     parts: int
-    epochs: int
+    epochs: tuple[int, int]
 
     kind = "made up"
 
 
 SETTINGS: Final = {
-    "quick": (SpeedSetting(samples=500, large=200, runs=(2, 2), parts=2, epochs=1),),
+    "quick": (
+        SpeedSetting(samples=500, large=200, runs=(2, 2), parts=2, epochs=(2, 1)),
+    ),
     "full": (
-        SpeedSetting(samples=10_000, large=50_000, runs=(30, 5), parts=5, epochs=100),
+        SpeedSetting(
+            samples=10_000, large=50_000, runs=(30, 5), parts=5, epochs=(100, 10)
+        ),
     ),
 }
 
@@ -144,26 +148,25 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     1000 classes in the full profile.
     """
     setting = run.setting
-    trained: Any = {"runs": setting.parts, "epochs": setting.epochs}
-    training: dict[str, Task] = {
-        "adam-full-batch": partial(adam, **trained),
-        "adam-minibatches": partial(adam, batch_size=PAPER_BATCH, **trained),
-        "papers-procedure": partial(papers, **trained),
-    }
-    few, many = setting.runs[::-1]
-    small: dict[str, Task] = {
-        "exact": partial(exact, runs=many),
-        "arithmetic": partial(arithmetic, runs=many),
-        **training,
-    }
-    large: dict[str, Task] = {"exact": partial(exact, runs=few), **training}
-    del large["adam-minibatches"]
-    for samples, classes, chosen in (
-        (setting.samples, 10, small),
-        (setting.large, 1000, large),
+    for samples, classes, runs, epochs in zip(
+        (setting.samples, setting.large),
+        (10, 1000),
+        setting.runs,
+        setting.epochs,
+        strict=True,
     ):
+        trained: Any = {"runs": setting.parts, "epochs": epochs}
+        tasks: dict[str, Task] = {
+            "exact": partial(exact, runs=runs),
+            "adam-full-batch": partial(adam, **trained),
+            "papers-procedure": partial(papers, **trained),
+        }
+        if samples == setting.samples:
+            tasks["arithmetic"] = partial(arithmetic, runs=runs)
+            batches = partial(adam, batch_size=PAPER_BATCH, **trained)
+            tasks["adam-minibatches"] = batches
         pair = ordinary_problem(samples, classes, run.seed)
         size = {"samples": samples, "classes": classes}
-        for what, task in run.progress(chosen.items()):
+        for what, task in run.progress(tasks.items()):
             with one_thread():
                 yield {"what": what, **size, **task(pair), "threads": 1}
