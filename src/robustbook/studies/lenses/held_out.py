@@ -74,7 +74,7 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
             dataset="cifar10", split="test1000", other="held_out",
             models=(*_NETWORKS, *BLOCKS[1:], _MIRRORED),
             attacked=dict.fromkeys((*_ADVANCED[::2], _MIRRORED), 1000),
-            ensemble={_MIRRORED: 300}, eps=8 / 255, steps=100,
+            ensemble={_MIRRORED: 100}, eps=8 / 255, steps=100,
         ),
     ),
     "quick measures": (
