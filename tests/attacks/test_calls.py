@@ -217,7 +217,7 @@ def test_bad_input(change, error, message):
         (partial(apgd, eps=EPS), {"loss": "hinge"}, "loss: expected one of ce, dlr"),
         (partial(apgd, eps=EPS), {"loss": "dlr"}, "at least 3 classes .* got 2"),
         (partial(apgd, eps=EPS), {"loss": "targeted"}, "at least 4 classes .* got 2"),
-        (partial(square, eps=EPS), {}, r"H and W of at least 5, got \(3, 1, 4, 4\)"),
+        (partial(square, eps=EPS), {"norm": "l2"}, "does not fit 4 × 4 pixels"),
         *((attack, {"targets": 0}, "targets: expected") for attack in (fmn, fab)),
         *((attack, {"bisections": -1}, "bisections: exp") for attack in (fmn, fab)),
     ],

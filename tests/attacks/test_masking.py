@@ -1,6 +1,9 @@
 """Vanishing gradients, for which the cross-entropy must not be the only loss."""
 
 import pytest
+import torch
+from pyautoattack.square import SquareAttack
+from torch import nn
 
 from robustbook.attacks import apgd, fab, fmn, pgd, square
 
@@ -48,3 +51,42 @@ def test_square_needs_no_gradient_and_stays_in_its_bound(problem, norm, eps):
     # It falls short of an attack that follows the true gradient.
     told = apgd(plain, images, labels, eps=eps, norm=norm, loss="targeted")
     assert many.robust_accuracy() > told.robust_accuracy()
+
+
+def test_square_goes_on_after_a_tie_and_leaves_logits_alone():
+    weights = torch.randn(3, 64, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    kept = []
+
+    def stepped(batch):
+        logits = (batch.flatten(1) @ weights.T / 2).round()
+        kept.append(logits)
+        return logits
+
+    # Many of the margins of whole numbers are 0, where the first class is the answer.
+    result = square(stepped, images, eps=0.2, steps=200)
+    assert all(bool(logits.isfinite().all()) for logits in kept)
+    library = SquareAttack(stepped, "Linf", n_queries=200, eps=0.2)
+    library.init_hyperparam(images)
+    labels = stepped(images).argmax(1)
+    _, found = library.attack_single_run(images, labels)
+    assert int(result.success.sum()) > int((stepped(found).argmax(1) != labels).sum())
+    tie = square(lambda x: 0 * x.flatten(1)[:, :2], images, eps=0.2, steps=3)
+    assert not tie.success.any()
+
+
+@pytest.mark.parametrize("size", [(12, 12), (24, 24), (28, 20), (32, 36), (4, 9)])
+def test_square_in_l2_refuses_what_its_first_grid_leaves(digits, size):
+    model, images, _ = digits
+    for fits in ((8, 8), (9, 30), (28, 28), (32, 32)):
+        larger = nn.functional.interpolate(images[:2], fits)
+        found = square(_shrunk(model), larger, eps=0.1, norm="l2", steps=2)
+        assert len(found) == 2
+    other = nn.functional.interpolate(images[:2], size)
+    message = f"does not fit {size[0]} × {size[1]} pixels"
+    with pytest.raises(ValueError, match=message):
+        square(_shrunk(model), other, eps=0.1, norm="l2", steps=2)
+
+
+def _shrunk(model):
+    return lambda images: model(nn.functional.interpolate(images, (8, 8)))

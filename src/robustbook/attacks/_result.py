@@ -26,7 +26,7 @@ class AttackResult:
     adversarial : Tensor, shape (N, ...)
         The attacked images, in [0, 1]; the clean image where the model was wrong
         already. Where the attack failed, an attack of fixed size gives the last image
-        that it tried, one that looks for the smallest size the clean image.
+        that it tried, or its best; one that looks for the smallest size the clean one.
     norms : Tensor, shape (N,)
         Size of the perturbation, float64, in [0, 1] pixel units: ``inf`` where nothing
         was found, 0 where the model was wrong already and the image was left as it is.

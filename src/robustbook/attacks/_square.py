@@ -1,16 +1,13 @@
 """Square Attack, which needs no gradient, by pyautoattack."""
 
+from functools import partial
 from typing import Unpack
 
-from torch import Tensor
-
 from robustbook._checks.arguments import ArrayLike, check_bound, check_count
+from robustbook._checks.images import check_images
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import Batch, Norm, Options, run_attack
-
-#: Fewest pixels on a side: the ℓ2 attack starts from a grid of five by five.
-SMALLEST_SIDE = 5
+from robustbook.attacks.engine import Norm, Options, run_attack
 
 
 def square(
@@ -35,9 +32,10 @@ def square(
     ----------
     model, labels, eps, norm, **options
         As for :func:`pgd`, but for this: the images of a batch are changed in the same
-        places, so the result depends on ``batch_size``.
+        places, so the result depends on ``batch_size`` and on the other images.
     images : Tensor or array, shape (N, C, H, W)
-        Images of at least five pixels on a side.
+        Images; with ``norm="l2"`` of a size that the attack's first grid fits into,
+        such as 28 or 32 pixels a side.
     steps : int, default 5000
         Random changes, each of which asks the model once. An image that fools the
         model is left alone from then on.
@@ -51,7 +49,7 @@ def square(
     Raises
     ------
     TypeError, ValueError, ModuleNotFoundError
-        As :func:`pgd`; if images are not of the shape above.
+        As :func:`pgd`; if images are not of a shape or size as above.
 
     Examples
     --------
@@ -63,15 +61,22 @@ def square(
     """
     check_bound("eps", eps, norm=norm)
     check_count("steps", steps)
+    height, width = check_images(images).shape[2:]
+    # The library begins with squares side by side, which may leave the image: an error
+    # but for squares of one pixel.
+    side, inset = height // 5, height % 5 // 2
+    if (
+        norm == "l2"
+        and side != 1
+        and not all(
+            side and inset + end // side * side <= end for end in (height, width)
+        )
+    ):
+        raise ValueError(
+            f"images: Square Attack in the ℓ2 norm does not fit {height} × {width} "
+            "pixels; resize them, or use norm='linf'"
+        )
     from robustbook.attacks.pyautoattack_runs import run_square
 
-    def perturb(batch: Batch) -> Tensor:
-        shape = tuple(batch.images.shape)
-        if len(shape) != 4 or min(shape[2:]) < SMALLEST_SIDE:
-            raise ValueError(
-                "images: expected shape (N, C, H, W) with H and W of at least "
-                f"{SMALLEST_SIDE}, got {shape}"
-            )
-        return run_square(batch, norm=norm, eps=eps, steps=steps)
-
-    return run_attack(perturb, model, images, labels, "square", norm, **options)
+    run = partial(run_square, norm=norm, eps=eps, steps=steps)
+    return run_attack(run, model, images, labels, "square", norm, **options)

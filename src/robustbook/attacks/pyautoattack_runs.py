@@ -15,6 +15,8 @@ with extra("attacks"):
     from pyautoattack.square import SquareAttack
 
 _NAMES: Final = {"linf": "Linf", "l2": "L2"}
+#: Stands for a margin of 0, with the sign of the answer.
+_TIE: Final = 1e-30
 
 
 def run_apgd(
@@ -62,10 +64,26 @@ def run_fab(batch: Batch, target: Tensor | None, *, norm: Norm, steps: int) -> T
 
 def run_square(batch: Batch, *, norm: Norm, eps: float, steps: int) -> Tensor:
     """Return the images of the smallest margin that Square Attack came across."""
-    attack = SquareAttack(batch.model, _NAMES[norm], n_queries=steps, eps=eps)
+    attack = _Square(batch.model, _NAMES[norm], n_queries=steps, eps=eps)
     attack.init_hyperparam(batch.images)
     images: Tensor = attack.attack_single_run(batch.images, batch.labels)[1]
     return images
+
+
+class _Square(SquareAttack):  # type: ignore[misc]
+    """Square Attack that a tie does not stop, and that leaves the logits as they are.
+
+    The library writes into them, and takes a margin of 0 as a success, which it is only
+    where the model answers with the other class.
+    """
+
+    def margin_and_loss(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        logits, label = self.predict(x), y[:, None]
+        rivals = logits.scatter(1, label, -torch.inf).amax(1)
+        lead = logits.gather(1, label)[:, 0] - rivals
+        tied = torch.where(logits.argmax(1) == y, _TIE, -_TIE)
+        lead = torch.where(lead == 0, tied, lead)
+        return lead, lead
 
 
 class _TargetedFAB(FABAttack_PT):  # type: ignore[misc]

@@ -144,7 +144,7 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
 
     One row a measurement: ``seconds`` of the processor on average over ``runs``, with
     the fastest and the slowest (``_low``, ``_high``). Adam's are those of ``epochs``,
-    of which ``timed`` ran, in as many parts. The larger problem has 50 000 samples of
+    scaled from runs of fewer, which come to ``timed`` epochs in all. The larger problem has 50 000 samples of
     1000 classes in the full profile.
     """
     setting = run.setting

@@ -54,8 +54,8 @@ def measure(run: Run[AttackSetting], model: str) -> Iterator[Row]:
     Images that all attacks left are attacked again from other random starts.
 
     ``what="attack"``: for each attack and number of ``steps``, the ``accuracy`` that it
-    leaves. ``what="joint"``: for each ``share`` of the steps (4 is a quarter), the
-    ``accuracy`` that all attacks together leave, what it is among the images that were
+    leaves; ``share`` is 1 for all of its steps, 4 for a quarter. ``what="joint"``: for
+    each ``share`` the ``accuracy`` that all attacks together leave, what it is among the images that were
     right before (``of_right``), and what it was before the restarts (``single``), all
     with exact 95 % intervals; and on the image, of all that were found, on which the
     label is furthest behind, agreement (``pa``, with its error and parts) and the

@@ -19,7 +19,7 @@ from robustbook.studies.run import Row, Run, Setting, one_thread
 SIGMA: Final = 0.1
 #: Noisy inputs of the paper's gold standard.
 PAPER_SAMPLES: Final = 10_000
-#: Of its MMSE.
+#: Noisy inputs of its MMSE.
 FITS: Final = (1, 5, 10, 25, 50, 100)
 #: Inputs that the model gets at once.
 WAYS: Final = {"serial": 1, "batched": 1024}
@@ -69,8 +69,7 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     (``_low``, ``_high``), each on other images, on ``images`` at once.
 
     Average-case paper, Tables 1 and 3. In the quick profile Monte Carlo's time is
-    measured with fewer samples, in proportion to which it grows. Chapter 19 of this
-    book.
+    measured with fewer samples, in proportion to which it grows. Chapters 19 and 34.
     """
     for setting, name in run.each_model():
         images = setting.data().images

@@ -44,7 +44,7 @@ SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
         _RESNET(borrowed=True, seeds=5),
         _RESNET(borrowed=True, lr=1e-4),
         _RESNET(lr=1e-4),
-        # Whose statistics standardize the pictures, where a network does see shapes.
+        # What own statistics are worth to a network that does see shapes.
         _RESNET(borrowed=True, own=False, seeds=5),
     ),
     "quick": (
