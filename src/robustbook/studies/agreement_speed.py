@@ -144,8 +144,8 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
 
     One row a measurement: ``seconds`` of the processor on average over ``runs``, with
     the fastest and the slowest (``_low``, ``_high``). Adam's are those of ``epochs``,
-    scaled from runs of fewer, which come to ``timed`` epochs in all. The larger problem has 50 000 samples of
-    1000 classes in the full profile.
+    scaled from runs of fewer, which come to ``timed`` epochs in all. The larger problem
+    has 50 000 samples of 1000 classes in the full profile.
     """
     setting = run.setting
     for samples, classes, runs, epochs in zip(

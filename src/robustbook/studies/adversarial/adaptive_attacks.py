@@ -55,11 +55,11 @@ def measure(run: Run[AttackSetting], model: str) -> Iterator[Row]:
 
     ``what="attack"``: for each attack and number of ``steps``, the ``accuracy`` that it
     leaves; ``share`` is 1 for all of its steps, 4 for a quarter. ``what="joint"``: for
-    each ``share`` the ``accuracy`` that all attacks together leave, what it is among the images that were
-    right before (``of_right``), and what it was before the restarts (``single``), all
-    with exact 95 % intervals; and on the image, of all that were found, on which the
-    label is furthest behind, agreement (``pa``, with its error and parts) and the
-    ``same_answer_rate``. An image that was wrong before is moved by PGD only.
+    each ``share`` the ``accuracy`` that all attacks together leave, what it is among
+    the images that were right before (``of_right``), and what it was before the
+    restarts (``single``), all with exact 95 % intervals; and on the image, of all that
+    were found, on which the label is furthest behind, agreement (``pa``, with its error
+    and parts) and the ``same_answer_rate``. An image that was wrong before is moved by PGD only.
     """
     setting, defended = run.setting, model.endswith("+jpeg-rs")
     steps = STEPS[run.profile]
