@@ -59,7 +59,8 @@ def measure(run: Run[AttackSetting], model: str) -> Iterator[Row]:
     the images that were right before (``of_right``), and what it was before the
     restarts (``single``), all with exact 95 % intervals; and on the image, of all that
     were found, on which the label is furthest behind, agreement (``pa``, with its error
-    and parts) and the ``same_answer_rate``. An image that was wrong before is moved by PGD only.
+    and parts) and the ``same_answer_rate``. An image that was wrong before is moved by
+    PGD only.
     """
     setting, defended = run.setting, model.endswith("+jpeg-rs")
     steps = STEPS[run.profile]
