@@ -152,9 +152,12 @@ def test_dark_mode_toggles_and_stays(visit, site):
     theme = "() => document.documentElement.dataset.theme"
     light = chapter.evaluate(background)
     button = chapter.locator(".bd-header-article .theme-switch-button:visible")
+    mode = "document.documentElement.dataset.mode"
     for _ in range(3):
+        before = chapter.evaluate(mode)
         button.click()
-        chapter.wait_for_timeout(50)
+        # A page that is busy answers late: the next click would come too early.
+        chapter.wait_for_function(f"before => {mode} !== before", arg=before)
         if chapter.evaluate(theme) == "dark":
             break
     assert chapter.evaluate(theme) == "dark"
