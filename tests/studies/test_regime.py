@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,8 +17,10 @@ from robustbook.studies.domains._pictures import (
     HUES,
     POSITIONS,
     SETUPS,
+    held_out_pictures,
     held_out_scenes,
     standardized,
+    training_pictures,
 )
 from robustbook.studies.domains._training import LEARNERS, new_network
 from robustbook.studies.run import Run
@@ -51,6 +54,21 @@ def test_standardized_pictures_forget_the_scale_of_each_channel():
     assert torch.allclose(one.images.mean((0, 2, 3)), torch.tensor(0.5), atol=1e-5)
     assert torch.allclose(one.images.std((0, 2, 3)), torch.tensor(0.25), atol=1e-5)
     assert torch.equal(one.labels, labels)
+
+
+def test_one_scale_for_all_is_one_line_for_each_channel():
+    drawn, seen = (
+        [*training_pictures("ZGO", plan, 0), *held_out_pictures("ZGO", plan, 0)[1]]
+        for plan in (replace(BORROWED, scale=scale) for scale in ("drawn", "sources"))
+    )
+    both = torch.cat([data.images for data in seen[:2]])
+    assert torch.allclose(both.mean((0, 2, 3)), torch.tensor(0.5), atol=1e-5)
+    assert torch.allclose(both.std((0, 2, 3)), torch.tensor(0.25), atol=1e-5)
+    for channel in range(3):
+        x, y = (torch.cat([one.images[:, channel] for one in some]).flatten().double()
+                for some in (drawn, seen))  # fmt: skip
+        slope, start = np.polyfit(x, y, 1)
+        assert np.allclose(start + slope * x, y, atol=1e-5)
 
 
 @pytest.mark.parametrize("regime", [BORROWED, NEW])

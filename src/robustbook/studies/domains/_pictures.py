@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import (
@@ -56,14 +57,21 @@ SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
 @lru_cache(maxsize=1)
 def training_pictures(setup: str, setting: TrainingSetting, seed: int) -> list[Dataset]:
     """Images of the source domains, always the same for a setting and a seed."""
-    scenes = draw_all(
+    scenes = training_scenes(setup, setting, seed)
+    return pictures(scenes, setting, scenes)
+
+
+def training_scenes(
+    setup: str, setting: TrainingSetting, seed: int
+) -> tuple[Scenes, ...]:
+    """Scenes of the source domains."""
+    return draw_all(
         SETUPS[setup].training,
         shapes=SETUPS[setup].shapes,
         source=setting.dataset,
         count=setting.count,
         seed=seed,
     )
-    return pictures(scenes, setting)
 
 
 def held_out_scenes(
@@ -113,8 +121,9 @@ def held_out_pictures(
         wanted = {"SD": (chosen.training[0], chosen.training[0]), **wanted}
     # Each environment is drawn once, also if several pairs contain it.
     environments = list(dict.fromkeys(env for pair in wanted.values() for env in pair))
+    sources = training_scenes(setup, setting, seed)
     samples, tests = (
-        pictures(held_out_scenes(setup, drawn, split, setting, seed), setting)
+        pictures(held_out_scenes(setup, drawn, split, setting, seed), setting, sources)
         for drawn, split in ((environments, "validation"), (chosen.tests, "test"))
     )
     pairs = {
@@ -134,15 +143,30 @@ def validation_pair(
     return first, second
 
 
-def pictures(scenes: Sequence[Scenes], setting: TrainingSetting) -> list[Dataset]:
-    """Images of scenes at a setting's size: uint8, or standardized."""
-    images = [drawn.dataset(size=setting.size, dtype=torch.uint8) for drawn in scenes]
-    return [standardized(data) for data in images] if setting.own else images
+def pictures(
+    scenes: Sequence[Scenes], setting: TrainingSetting, sources: Sequence[Scenes] = ()
+) -> list[Dataset]:
+    """Images of scenes at a setting's size: uint8, or standardized.
+
+    `sources` are the scenes of the domains whose statistics a setting may ask for.
+    """
+    drawn = [one.dataset(size=setting.size, dtype=torch.uint8) for one in scenes]
+    if setting.scale == "drawn":
+        return drawn
+    if setting.scale == "own":
+        return [standardized(data) for data in drawn]
+    learned = [one.dataset(size=setting.size, dtype=torch.uint8) for one in sources]
+    like = torch.cat([data.images for data in learned])
+    return [standardized(data, like) for data in drawn]
 
 
-def standardized(data: Dataset) -> Dataset:
-    """Pictures with mean 1/2 and standard deviation 1/4 in each channel of the set."""
+def standardized(data: Dataset, like: Tensor | None = None) -> Dataset:
+    """Pictures on a scale on which each channel has mean 1/2 and deviation 1/4.
+
+    It has these over the set, or over other images, uint8, that are `like` it.
+    """
     images = data.images / 255
-    mean = images.mean((0, 2, 3), keepdim=True)
-    images = 0.5 + 0.25 * (images - mean) / images.std((0, 2, 3), keepdim=True)
+    reference = images if like is None else like / 255
+    mean = reference.mean((0, 2, 3), keepdim=True)
+    images = 0.5 + 0.25 * (images - mean) / reference.std((0, 2, 3), keepdim=True)
     return Dataset(images, data.labels, data.name, data.split, data.num_classes)

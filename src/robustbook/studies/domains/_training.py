@@ -19,7 +19,8 @@ from robustbook.training import ERM, IRM, LISA, Learner
 #: The network of Chapter 16.
 SMALL: Final = "strided-cnn"
 #: Learners with the options of the published configuration; one more whose penalty has
-#: the weight that its authors chose, and one that mixes by CutMix.
+#: the weight that its authors chose, and three that mix by CutMix, with probability p
+#: across the classes of a domain (0.5 if not said), else across the domains.
 LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
     {
         "ERM": ERM(),
@@ -27,6 +28,8 @@ LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
         "LISA": LISA(),
         "IRM-100": IRM(weight=100.0, warmup_epochs=2),
         "LISA, CutMix": LISA(mix="cutmix"),
+        "LISA, CutMix, p=0": LISA(across_domains=1.0, mix="cutmix"),
+        "LISA, CutMix, p=1": LISA(across_domains=0.0, mix="cutmix"),
     }
 )
 #: The learners that the sources compare.
@@ -52,8 +55,9 @@ class TrainingSetting(Setting):
     #: `SMALL` or a network that can be loaded, and whether its weights are kept.
     network: str = SMALL
     borrowed: bool = False
-    #: Whether the pictures of each environment are standardized by its own statistics.
-    own: bool = False
+    #: Pictures as they are "drawn", or standardized by the mean and standard deviation
+    #: of the "sources" together, or of their "own" environment.
+    scale: str = "drawn"
     #: Precision of the training; evaluation is in float32.
     precision: str = "float32"
     #: How often each digit appears in a validation or test sample, and the greatest
@@ -78,7 +82,7 @@ class TrainingSetting(Setting):
 class Regime(TrainingSetting):
     """One way to train: a learner, an optimizer, a network and its pictures."""
 
-    own: bool = True
+    scale: str = "own"
     learner: str = "ERM"
     #: The domains on which a study trains in this way.
     setups: tuple[str, ...] = ()

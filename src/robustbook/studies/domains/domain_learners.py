@@ -29,11 +29,11 @@ SETTINGS: Final = {
     "quick": (QUICK(count=256, repeats_per_digit=2, epochs=6, lr=5e-3),),
     # With the weights of a network that has seen photographs.
     "full borrowed": (
-        FULL(network="cifar10-resnet20", borrowed=True, own=True, size=48, count=800,
+        FULL(network="cifar10-resnet20", borrowed=True, scale="own", size=48, count=800,
              epochs=4, batch_size=32, lr=1e-3, validated=240, tested=300),
     ),
     "quick borrowed": (
-        QUICK(network="cifar10-preact-adv-s0", borrowed=True, own=True, count=60,
+        QUICK(network="cifar10-preact-adv-s0", borrowed=True, scale="own", count=60,
               epochs=1, lr=5e-3, validated=30, tested=30),
     ),
 }  # fmt: skip

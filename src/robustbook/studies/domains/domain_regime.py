@@ -13,7 +13,7 @@ from robustbook.studies.domains._training import SMALL, Regime, new_network
 from robustbook.studies.run import Row, Run
 
 #: The columns that distinguish regimes.
-COLUMNS: Final = ("network", "size", "own", "borrowed", "lr")
+COLUMNS: Final = ("network", "size", "scale", "borrowed", "lr")
 _SMALL: Final = partial(
     Regime, dataset="mnist", network=SMALL, size=64, width=16, count=800,
     batch_size=32, epochs=4, lr=1e-3, seeds=3, validated=120, tested=200,
@@ -38,17 +38,19 @@ _QUICK: Final = partial(
 )  # fmt: skip
 SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
     "full": (
-        _SMALL(own=False),
+        _SMALL(scale="drawn"),
         _SMALL(),
         _RESNET(),
         _RESNET(borrowed=True, seeds=5),
         _RESNET(borrowed=True, lr=1e-4),
         _RESNET(lr=1e-4),
-        # What own statistics are worth to a network that does see shapes.
-        _RESNET(borrowed=True, own=False, seeds=5),
+        # What own statistics are worth to a network that does see shapes, compared with
+        # none and with those of the sources, which change the contrast alone.
+        _RESNET(borrowed=True, scale="drawn", seeds=5),
+        _RESNET(borrowed=True, scale="sources", seeds=5),
     ),
     "quick": (
-        _QUICK(network=SMALL, own=False),
+        _QUICK(network=SMALL, scale="sources"),
         _QUICK(network=SMALL),
         _QUICK(),
         _QUICK(borrowed=True),
@@ -63,10 +65,11 @@ SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
 def rows(run: Run[Regime]) -> Iterator[Row]:
     """Train ERM on two domains that differ in hue, in one regime after another.
 
-    A regime is a ``network`` and the ``size`` of its pictures; ``own``, whether these
-    are standardized in each environment by its own mean and standard deviation;
-    ``borrowed``, whether training starts from weights learned on photographs, with a
-    new last layer, or from new ones; and ``lr``, Adam's rate.
+    A regime is a ``network`` and the ``size`` of its pictures; their ``scale``, as they
+    are "drawn", or standardized by the mean and standard deviation of the "sources"
+    together or of each environment's "own" pictures; ``borrowed``, whether training
+    starts from weights learned on photographs, with a new last layer, or from new ones;
+    and ``lr``, Adam's rate.
 
     One row for each regime, ``setting`` ("two hues", where the hue tells nothing of the
     class, or one of :data:`robustbook.datasets.diagvib.OPPORTUNITIES`),
