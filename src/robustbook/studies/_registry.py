@@ -25,6 +25,10 @@ _ALL: Final = (
         {"kinds": ("fmn", "fab", "apgd-ce", "apgd-dlr")},
     ),
     Study(
+        "larger_sweep", "adversarial.adversarial_sweep",
+        {"kinds": ("pgd",)}, ("quick", "larger"),
+    ),
+    Study(
         "mnist_sweep", "adversarial.adversarial_sweep",
         {"kinds": ("pgd", "fmn")}, ("quick", "mnist"),
     ),

@@ -70,6 +70,15 @@ SETTINGS: Final = {
             },
         ),
     ),
+    # Our own larger networks, a plain and a robust one.
+    "larger": (
+        AttackSetting(
+            dataset="cifar10", split="test1000",
+            models={"cifar10-blocks-s0": 2, "cifar10-blocks-adv-s0": 1},
+            eps=tuple(level / 255 for level in LEVELS), focus=8 / 255,
+            steps={"pgd": 20}, many=(),
+        ),
+    ),
     "mnist": (
         AttackSetting(
             dataset="mnist",
