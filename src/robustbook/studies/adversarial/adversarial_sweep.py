@@ -18,11 +18,9 @@ from robustbook.studies.adversarial.attacked import (
     attack_model,
     list_attacks,
 )
-from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.adversarial.settings import RATIOS, AttackSetting
 from robustbook.studies.run import Row, Run
 
-#: Adversarial ratios of the PA paper.
-RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
 #: Random orders in which a fixed-norm attack reaches the samples.
 ORDERS: Final = {"quick": 2, "full": 5}
 
