@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import nbformat
-
 from press.claim_faults import ledger_faults
 from press.claims import BLOCK, is_test
 from press.layout import BookError, Chapter, Problem, list_chapters
 from press.pairs import pair_faults
 from press.publish import PUBLISHED
-from press.source import Source, cell_tags, read_source
-from press.stamps import in_step, read_stamp, staleness
+from press.source import Source, cell_tags, code_cells, draws_figure, read_source
+from press.stamps import STAMP, in_step, read_published, read_stamp, staleness
 from press.status import render_status, status_page
 
 MAX_LINES = 15
@@ -81,7 +79,7 @@ def _check_text(source: Source) -> Iterator[Problem]:
     if not any(is_test(cell) for cell in source.notebook.cells):
         remedy = "let a cell say claim(sentence, holds)"
         yield Problem(place, "no tested claim", remedy)
-    tags = [cell_tags(c) for c in source.notebook.cells if c.cell_type == "code"]
+    tags = [cell_tags(cell) for cell in code_cells(source.notebook)]
     if not tags or "parameters" not in tags[0]:
         fault = "the first code cell is no parameters cell"
         yield Problem(place, fault, "tag it parameters")
@@ -108,7 +106,7 @@ def _check_text(source: Source) -> Iterator[Problem]:
 
 
 def _check_cells(source: Source) -> Iterator[Problem]:
-    code = [cell for cell in source.notebook.cells if cell.cell_type == "code"]
+    code = code_cells(source.notebook)
     hidden = sum(any(t.startswith("remove-") for t in cell_tags(c)) for c in code)
     if hidden > max(1, len(code) // CELLS_PER_HIDDEN):
         place = source.chapter.show(source.chapter.source)
@@ -124,9 +122,7 @@ def _check_cells(source: Source) -> Iterator[Problem]:
             fault = f"letters too small for a telephone: {small[0]}"
             remedy = "fontsize=11 or more, figures 5.8 inches wide or less"
             yield Problem(source.place(index), fault, remedy)
-        if "figure" in cell.metadata.get("mystnb", {}) and _PRINTING_CALL.search(
-            cell.source
-        ):
+        if draws_figure(cell) and _PRINTING_CALL.search(cell.source):
             fault = "a figure's cell that also says something, which gets the caption"
             yield Problem(source.place(index), fault, "say it in the next cell")
         lines = [line for line in cell.source.splitlines() if line.strip()]
@@ -144,13 +140,13 @@ def _check_published(source: Source) -> Iterator[Problem]:
         yield Problem(place, f"stale: {' and '.join(reasons)}", "make book")
     elif not in_step(chapter):
         yield Problem(place, "its text is not the present one", "make book")
-    stamp = read_stamp(chapter)
-    if stamp is None:
+    published = read_published(chapter)
+    if published is None:
         return
-    profile = stamp.get("parameters", {}).get("profile")
+    profile = published.metadata[STAMP].get("parameters", {}).get("profile")
     if profile not in (None, PUBLISHED["profile"]):
         yield Problem(place, f"published with profile {profile}", "make publish")
-    for cell in nbformat.read(chapter.published, as_version=4).cells:
+    for cell in published.cells:
         shown = [output.get("metadata", {}) for output in cell.get("outputs", [])]
         if is_test(cell) and not any("robustbook_claim" in data for data in shown):
             fault, remedy = "a claim that is never said", "say it in every run"

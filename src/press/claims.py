@@ -211,9 +211,8 @@ class Ledger(_Row):
 
 @dataclass(frozen=True)
 class Evidence:
-    """A labeled place of a chapter: the label, and the MyST role that links to it."""
+    """A labeled place of a chapter, and the MyST role that links to it."""
 
-    label: str
     role: str
     chapter: Chapter
     #: The line, from 1, of the first tested cell after it.
@@ -268,7 +267,7 @@ def find_evidence(root: Path) -> dict[str, Evidence]:
         cells, test = source.notebook.cells, None
         for cell, line in reversed([*zip(cells, source.lines, strict=True)]):
             for label, role in _labels(cell):
-                places[label] = Evidence(label, role, chapter, test)
+                places[label] = Evidence(role, chapter, test)
             test = line if is_test(cell) else test
     return places
 

@@ -29,7 +29,7 @@ class Problem:
         return f"{self.place}: {self.fault}; {self.remedy}"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Chapter:
     """One chapter and where its three forms are."""
 

@@ -51,13 +51,13 @@ if installed != "{version}" or not all(map(find_spec, needed)):
 MODULES: Final = ("foolbox", "pyautoattack", "seaborn")
 
 
-def revision(branch: str, version: str | None = None) -> str:
-    """Return where the repository has a version: what readers launch and install.
+def revision(branch: str) -> str:
+    """Return where the repository has this version: what readers launch and install.
 
     It is the tag of a release, and while one is being made the branch that it is made
-    from. The version is the present one if left out.
+    from.
     """
-    version = version or package_version()
+    version = package_version()
     return branch if ".dev" in version else f"v{version}"
 
 

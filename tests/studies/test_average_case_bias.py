@@ -186,9 +186,11 @@ def test_halves_of_the_noise_are_apart():
     # Neither the halves of one seed nor those of two have any noise in common.
     model = build_model("linear", seed=0, options={"size": 8, "num_classes": 2})
     images = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    data = Dataset(images, torch.zeros(40, dtype=torch.int64), "halves", "test", 2)
+    how = {"sigmas": (2.0,), "draws": 100, "fits": 0}
     halves = []
     for seed in (0, 1):
-        found = _survival._measure(model.eval(), images, [2.0], 100, 0, seed)
+        found = _survival.measure_survival(model.eval(), data, **how, seed=seed).arrays
         halves += [found["first"], found["counts"] - found["first"]]
     for one, other in itertools.combinations(halves, 2):
         assert (one != other).mean() > 0.5

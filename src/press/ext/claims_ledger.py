@@ -83,7 +83,7 @@ class ClaimsLedger(SphinxDirective):
         return _TEMPLATE.make_module(
             {
                 "ledger": ledger,
-                "first": [claims[name] for name in ledger.first if name in claims],
+                "first": [claims[name] for name in ledger.first],
                 "titles": {d.id: d.title for d in ledger.documents},
                 "core": [c.verdict for c in ledger.claims if c.weight == "core"],
                 "weights": [*WEIGHTS],

@@ -179,7 +179,7 @@ class PlainMarkdown:
         """``Theorem 4.2 (Title).``"""
         number = self._number(kind, node)
         title = next((self._line(t) for t in node.findall(nodes.title)), "")
-        return " ".join(filter(None, (name, number, title.strip()))) + "."
+        return " ".join(filter(None, (name, number, title))) + "."
 
     def _number(self, kind: str, node: nodes.Element) -> str:
         numbers = self.numbers.get(kind, {})
@@ -199,7 +199,7 @@ class PlainMarkdown:
         return _folded("Proof", text.replace("*Proof.* ", "", 1))
 
     def _solution(self, node: nodes.Element, level: int) -> Iterator[str | int]:
-        title = " ".join(self._line(node[0]).split())
+        title = self._line(node[0])
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("*", "")
         texts: list[str] = []
         opened = False
@@ -226,7 +226,7 @@ class PlainMarkdown:
         return ("\n\n" if loose else "\n").join(items)
 
     def _display(self, node: nodes.math_block) -> str:
-        formula = " ".join(self._formula(node).split())
+        formula = self._formula(node)
         number = self._number("displaymath", node)
         if node.get("nowrap"):
             return formula

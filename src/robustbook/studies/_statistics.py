@@ -19,14 +19,9 @@ Integers = npt.NDArray[np.int64]
 PERMUTATIONS: Final = 4999
 
 
-def share_error(share: float, count: int) -> float:
-    """Standard error of a share among `count` independent samples."""
-    return math.sqrt(share * (1 - share) / count)
-
-
 def share_row(name: str, share: float, count: int) -> Row:
-    """A share and its standard error, in columns named after `name`."""
-    return {name: share, f"{name}_se": share_error(share, count)}
+    """A share of independent samples and its error, in columns named after `name`."""
+    return {name: share, f"{name}_se": math.sqrt(share * (1 - share) / count)}
 
 
 def mean_error(values: Values | Tensor) -> float:
@@ -135,7 +130,7 @@ def bootstrap_interval(
     """Interval of a correlation of the positions that are drawn, by a bootstrap."""
     drawn = bootstrap(
         (np.arange(size),),
-        lambda index: statistic(index),
+        statistic,
         vectorized=False,
         n_resamples=resamples,
         method="percentile",

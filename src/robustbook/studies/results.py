@@ -151,12 +151,9 @@ class StaleResult:
     ----------
     name, reason : str
         Of the result; what is wrong, and after the last semicolon what mends it.
-    path : Path
-        Its file.
     """
 
     name: str
-    path: Path
     reason: str
 
     def __str__(self) -> str:
@@ -240,7 +237,7 @@ def stale_results(root: Path) -> list[StaleResult]:
     for path in sorted((root / "data" / "results").glob("*.json")):
         reason = _staleness(path, root, code)
         if reason is not None:
-            stale.append(StaleResult(path.stem, path, reason))
+            stale.append(StaleResult(path.stem, reason))
     return stale
 
 

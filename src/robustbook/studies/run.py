@@ -95,7 +95,7 @@ class Run(Generic[S]):
     device: str
     settings: tuple[S, ...]
     #: Number of finished parts.
-    units: int = field(default=0)
+    units: int = 0
     #: Checksums of the networks that keys name, each computed once.
     _sums: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -289,11 +289,6 @@ def _refuse(value: Any) -> None:
     )
 
 
-def data_sum(data: Dataset) -> str:
-    """The sha256 of images and labels, for keys of the cache."""
-    return tensors_sum({"images": data.images, "labels": data.labels})
-
-
 def _data_text(data: Any) -> str:
     """Describe data for a key; a name by the checksums of its files."""
     if not isinstance(data, str):
@@ -310,7 +305,7 @@ def _text(value: Any) -> str:
     if isinstance(value, nn.Module):
         return model_sum(value)
     if isinstance(value, Dataset):
-        return data_sum(value)
+        return tensors_sum({"images": value.images, "labels": value.labels})
     if isinstance(value, Sentences):
         texts = hashlib.sha256(repr(value.texts).encode()).hexdigest()
         return f"{texts} {tensor_sum(value.labels)}"

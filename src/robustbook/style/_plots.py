@@ -72,12 +72,9 @@ def use_style() -> None:
     software, so that two runs give the same bytes.
     """
     with extra("chapters"):
-        import matplotlib as mpl
         import seaborn as sns
 
     sns.set_theme(style="white", rc=style_parameters())
-    parameters: Any = style_parameters()
-    mpl.rcParams.update(parameters)  # seaborn passes on only some of them
     _strip_notebook_metadata()
 
 

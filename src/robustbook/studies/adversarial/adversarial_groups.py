@@ -36,15 +36,13 @@ from robustbook.studies.adversarial.attacked import (
     attack_model,
     list_attacks,
 )
-from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.adversarial.settings import SHIFTING, AttackSetting
 from robustbook.studies.run import Row, Run, with_keys
 
 BINS: Final = 20
 BOOTSTRAPS: Final = {"quick": 20, "full": 300}
 #: Certified to this, in nats, in the bootstrap: ranks do not need more.
 TOLERANCE: Final = 1e-6
-#: Adversarial ratios at which the thesis draws them.
-SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 #: Discrepancies that are means over samples, so that a bootstrap is a mean, too.
 POSTERIOR: Final = ("kl_divergence", "jensen_shannon", "total_variation")
 FEATURE: Final = ("centroid_distance", "frechet_distance")
@@ -247,7 +245,7 @@ def _over_shares(
 ) -> Iterator[Row]:
     """PA and its approximations while the attack reaches one sample after another."""
     norms = pair.norms if smallest_first else None
-    for ratio in SHARES:
+    for ratio in SHIFTING:
         logits = pair.logits, pair.shifted_logits
         shifted = shift_by_ratio(*logits, ratio, norms=norms, seed=seed)
         mixed = replace(pair, shifted_logits=shifted)

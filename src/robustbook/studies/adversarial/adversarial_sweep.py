@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from functools import partial
 from statistics import fmean
 from typing import Final
 
@@ -17,21 +18,15 @@ from robustbook.studies.adversarial.attacked import (
     attack_model,
     list_attacks,
 )
-from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.adversarial.settings import RATIOS, AttackSetting
 from robustbook.studies.run import Row, Run
 
-KINDS: Final = ("pgd", "pgd-surrogate")
-#: Adversarial ratios of the PA paper.
-RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
 #: Random orders in which a fixed-norm attack reaches the samples.
 ORDERS: Final = {"quick": 2, "full": 5}
 
 
-def parts(
-    run: Run[AttackSetting], kinds: Collection[str] = KINDS
-) -> Iterator[tuple[str, Attack]]:
-    """Each network with each attack of these kinds."""
-    return list_attacks(run, kinds)
+#: Each network with each attack of these kinds, or of those of the study.
+parts: Final = partial(list_attacks, kinds=("pgd", "pgd-surrogate"))
 
 
 def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row]:

@@ -37,8 +37,7 @@ def measure(run: Run[AttackSetting], name: str) -> Iterator[Row]:
     for kind, steps in setting.steps.items():
         if kind == "pgd-surrogate":
             continue  # neither of the two models has one
-        eps = None if kind in ("fmn", "fab") else setting.focus
-        attack = Attack(kind, eps, min(steps, 100))
+        attack = Attack(kind, setting.focus, min(steps, 100))
         versions[kind] = attack.run(model, chosen, seed=run.seed).adversarial
     for kind, images in versions.items():
         posterior = logits_of(model, images).softmax(1)

@@ -22,20 +22,19 @@ from robustbook.studies.adversarial.attacked import (
     attack_model,
     list_attacks,
 )
-from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.adversarial.settings import RATIOS, AttackSetting
 from robustbook.studies.run import Row, Run, with_keys
 from robustbook.training import add_gaussian_noise
 
 #: Three times 32 gray levels, as the thesis prints it.
 SIGMA: Final = 3 * 32 / 255
 EPOCHS: Final = {"quick": (1, 10, 50), "full": (1, 10, 100, 500)}
-NOISY: Final = tuple(tenth / 10 for tenth in range(11))
 ATTACKED: Final = (0.5, 1.0)
 
 
 def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack | None, float]]:
     """Noise on the first network, and FMN on each, for growing shares."""
-    for ratio in NOISY:
+    for ratio in RATIOS:
         yield next(iter(run.setting.models)), None, ratio
     for model, attack in list_attacks(run, ("fmn",)):
         yield from ((model, attack, ratio) for ratio in ATTACKED)

@@ -19,7 +19,7 @@ from robustbook.models import logits_of
 from robustbook.scores import accuracy
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
-from robustbook.studies.adversarial.settings import LEVELS
+from robustbook.studies.adversarial.settings import LEVELS, RATIOS
 from robustbook.studies.adversarial.settings import SETTINGS as ATTACKED
 from robustbook.studies.run import Row, Run, Setting, with_keys
 from robustbook.training import add_gaussian_noise
@@ -27,13 +27,9 @@ from robustbook.training import add_gaussian_noise
 #: Standard deviations that fit a bound of 32 gray levels: as the thesis explains
 #: it, a third of the bound; as the thesis prints it, three times the bound.
 FOCUS: Final = {"third": 32 / 255 / 3, "triple": 3 * 32 / 255}
-#: Shares of noisy images.
-RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
 CURVES: Final = (0.0, 0.1, 0.2, 0.5, 1.0)
 OPTIMIZED: Final = (0.0, 0.5)
 BETAS: Final = torch.logspace(-2, 1.5, 57, dtype=torch.float64)
-
-
 _BOTH: Final = (*(k / 765 for k in LEVELS), *(3 * k / 255 for k in LEVELS))
 
 

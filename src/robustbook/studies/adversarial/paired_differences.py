@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Final
 
 from torch import Tensor
 
@@ -16,11 +15,8 @@ from robustbook.studies.adversarial.attacked import (
     attack_model,
     pgd_attacks,
 )
-from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.adversarial.settings import SHIFTING, AttackSetting
 from robustbook.studies.run import Row, Run, with_keys
-
-#: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
-RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
 
 
 def parts(run: Run[AttackSetting]) -> list[tuple[float]]:
@@ -45,7 +41,7 @@ def measure(run: Run[AttackSetting], eps: float) -> Iterator[Row]:
         for model, attack in pgd_attacks(run)
         if attack.eps == eps
     }
-    for ratio in RATIOS:
+    for ratio in SHIFTING:
         terms = {model: _terms(pair, ratio, run.seed) for model, pair in pairs.items()}
         keys = {"dataset": run.data.name, "eps": eps, "ratio": ratio}
         yield from with_keys(keys, _differences(terms))

@@ -15,12 +15,10 @@ from robustbook.studies._statistics import Integers, Values
 from robustbook.studies.adversarial.attacked import AttackedLogits
 from robustbook.studies.adversarial.attacked import attack_model as measure
 from robustbook.studies.adversarial.attacked import pgd_attacks as parts
-from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.adversarial.settings import SHIFTING, AttackSetting
 from robustbook.studies.run import Row, Run, with_keys
 
 MEASURES: Final = ("pa", "shifted_accuracy", "same_answer_rate")
-#: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
-RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
 #: Resamples of the images, by data set.
 DRAWS: Final = {"digits": 10, "cifar10": 200, "mnist": 50}
 #: Certified to this, in nats: ranks do not need more.
@@ -38,7 +36,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     and bootstrap; bootstrap -1 is the sample itself.
     """
     setting, count = run.setting, len(run.data)
-    conditions = list(product(setting.eps, RATIOS))
+    conditions = list(product(setting.eps, SHIFTING))
     # By bound, the networks in their order: keys of the cache hold no names.
     pairs: dict[float | None, list[AttackedLogits]] = {}
     for model, attack in parts(run):

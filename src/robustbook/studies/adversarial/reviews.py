@@ -15,18 +15,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._store.cache import Arrays
-from robustbook.agreement import pair_by_label, posterior_agreement
+from robustbook.agreement import pair_by_label
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.models import Encoder, load_encoder, resolve_device
 from robustbook.scores import accuracy
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.text_edits import (
-    CERTAIN,
     edited,
+    label_agreement,
     trained_classifier,
 )
-from robustbook.studies.run import Row, Run, Setting, decimals
+from robustbook.studies.run import Row, Run, Setting, decimals, with_keys
 from robustbook.text import sentence_features
 
 N_GRAMS: Final = "n-grams"
@@ -138,8 +138,8 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
             if kind != "none":
                 shifted = logits[collection, kind, power][f"{reader}/{seed}"]
                 shift = {"what": "shift", **keys, "kind": kind, "power": power}
-                for row in _by_length(clean["reviews"], shifted, texts["reviews"]):
-                    yield {**shift, **row}
+                by_length = _by_length(clean["reviews"], shifted, texts["reviews"])
+                yield from with_keys(shift, by_length)
         for to in ("further", "sentences"):
             yield {"what": "pairs", **keys, "to": to, **_pairs(clean, texts, to, seed)}
 
@@ -345,12 +345,11 @@ def _reader_row(clean: dict[str, Tensor], texts: dict[str, Sentences]) -> Row:
     names = ("reviews", "further")
     logits = torch.cat([clean[name] for name in names])
     labels = torch.cat([texts[name].labels for name in names])
-    known = CERTAIN * F.one_hot(texts["reviews"].labels, 2).double()
     return {
         "samples": len(labels),
         **share_row("accuracy", accuracy(logits, labels), len(labels)),
         "confidence": confidence(clean["reviews"]),
-        "label_agreement": posterior_agreement(clean["reviews"].double(), known).pa,
+        "label_agreement": label_agreement(clean["reviews"], texts["reviews"].labels),
     }
 
 

@@ -9,6 +9,10 @@ from robustbook.studies.run import Setting
 
 #: ℓ∞ bounds of the PA papers, in gray levels of 255.
 LEVELS: Final = (2, 4, 8, 16, 32)
+#: Adversarial ratios of the PA papers: the shares of the images that are shifted.
+RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
+#: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
+SHIFTING: Final = RATIOS[1:]
 
 
 @dataclass(frozen=True, kw_only=True)

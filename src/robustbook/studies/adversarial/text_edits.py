@@ -27,7 +27,7 @@ from robustbook.text import (
 )
 
 #: Margin of the labels taken as logits: their posterior is certain at any beta.
-CERTAIN: Final = 1e9
+_CERTAIN: Final = 1e9
 #: No sentence has more words, so that replacing more changes nothing.
 LONGEST: Final = 64
 
@@ -160,14 +160,18 @@ def trained_classifier(
     return model
 
 
+def label_agreement(logits: Tensor, labels: Tensor) -> float:
+    """The agreement of logits with labels."""
+    certain = _CERTAIN * torch.nn.functional.one_hot(labels, 2).double()
+    return posterior_agreement(logits.double(), certain).pa
+
+
 def _model_row(logits: Tensor, test: Sentences) -> Row:
-    certain = CERTAIN * torch.nn.functional.one_hot(test.labels, 2).double()
-    known = posterior_agreement(logits.double(), certain)
     return {
         "samples": len(test),
         "characters": math.fsum(map(len, test.texts)) / len(test),
         "words": math.fsum(len(text.split()) for text in test.texts) / len(test),
         **share_row("accuracy", accuracy(logits, test.labels), len(test)),
         "confidence": confidence(logits),
-        "label_agreement": known.pa,
+        "label_agreement": label_agreement(logits, test.labels),
     }

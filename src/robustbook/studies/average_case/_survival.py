@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ from robustbook.average_case.parts import (
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.studies._statistics import Integers, Values
-from robustbook.studies.run import Run
 
 #: Points of each scramble of the integration.
 POINTS: Final = 256
@@ -83,27 +83,16 @@ class Survival:
 
 
 def measure_survival(
-    run: Run[Any],
-    name: str,
+    model: nn.Module,
     data: Dataset,
     *,
     sigmas: tuple[float, ...],
     draws: int,
-    fits: int = 0,
-) -> Survival:
-    """Measure all that needs the model."""
-    problem = data.images, list(sigmas), draws, fits, run.seed
-    return Survival(data, sigmas, draws, run.seed, _measure(run.model(name), *problem))
-
-
-def _measure(
-    model: nn.Module,
-    images: Tensor,
-    sigmas: list[float],
-    draws: int,
     fits: int,
     seed: int,
-) -> Arrays:
+) -> Survival:
+    """Measure all that needs the model."""
+    images = data.images
     problem = set_up(model, images, sigmas)
     probability, ratio = [], []
     for part in linearize(problem):
@@ -119,7 +108,7 @@ def _measure(
         noisy_predictions(model, images, sigmas, draws // 2, seed=2 * seed + half)
         for half in (0, 1)
     )
-    result: Arrays = {
+    arrays: Arrays = {
         "logits": logits_of(model, images).cpu().numpy(),
         "first": first,
         "counts": first + second,
@@ -129,12 +118,12 @@ def _measure(
     }
     if fits:
         fitted = mmse(model, images, sigmas, samples=fits, points=POINTS, seed=seed)
-        result["mmse"] = fitted.probability.cpu().numpy()
-    return result
+        arrays["mmse"] = fitted.probability.cpu().numpy()
+    return Survival(data, sigmas, draws, seed, arrays)
 
 
 def noisy_predictions(
-    model: nn.Module, images: Tensor, sigmas: list[float], draws: int, *, seed: int
+    model: nn.Module, images: Tensor, sigmas: Sequence[float], draws: int, *, seed: int
 ) -> Integers:
     """Count how often each image is predicted as each class under noise: (S, N, K).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -180,9 +180,14 @@ def measure(
     Chapter 21 of this book.
     """
     setting = run.setting
-    fits = setting.fits if model in setting.fitted else 0
-    how: Any = {"sigmas": setting.sigmas, "draws": setting.draws, "fits": fits}
-    survival = measure_survival(run, model, run.data, **how)
+    survival = measure_survival(
+        run.model(model),
+        run.data,
+        sigmas=setting.sigmas,
+        draws=setting.draws,
+        fits=setting.fits if model in setting.fitted else 0,
+        seed=run.seed,
+    )
     rows = chain(
         [_model(model, len(survival.labels))],
         _means(survival),

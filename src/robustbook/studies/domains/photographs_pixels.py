@@ -64,10 +64,8 @@ SETTINGS: Final[dict[str, tuple[PixelSetting, ...]]] = {
     ),
 }  # fmt: skip
 
-
-def parts(run: Run[PixelSetting]) -> Iterator[tuple[str, int]]:
-    """Each domain as target, with each seed."""
-    return targets(run)
+#: Each domain as target, with each seed.
+parts: Final = targets
 
 
 def measure(run: Run[PixelSetting], target: str, seed: int) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from robustbook._store.cache import Arrays
 from robustbook.attacks import fab, square
 from robustbook.average_case import mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.margins import logit_margin, margin_consistency
+from robustbook.margins import logit_margin
 from robustbook.models import logits_of
 from robustbook.studies._networks import BLOCKS, PENALTIES, trainings
 from robustbook.studies._shifted_logits import attack_in_turn
@@ -227,12 +227,11 @@ def _measures(
         data = replace(setting, samples=setting.searched).data()
         bounds, _ = measure_bounds(network, data.images, setting.recipe, **how)
         logits = logits_of(network, data.images)
-        order = margin_consistency(logit_margin(logits), bounds)
         robust = (logits.argmax(1) == data.labels) & (bounds > setting.eps)
         yield {
             "what": "margins",
             "images": len(data),
             "eps": setting.eps,
-            **tau_row("tau", order),
+            **tau_row("tau", logit_margin(logits), bounds),
             **exact_share("robust_accuracy", robust),
         }

@@ -13,11 +13,7 @@ from robustbook.attacks import pgd
 from robustbook.average_case import mmse, monte_carlo
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.lenses import CountedModel
-from robustbook.margins import (
-    gradient_normalized_margin,
-    logit_margin,
-    margin_consistency,
-)
+from robustbook.margins import gradient_normalized_margin, logit_margin
 from robustbook.models import load_model, logits_of
 from robustbook.studies._statistics import (
     Values,
@@ -30,12 +26,7 @@ from robustbook.studies._statistics import (
 from robustbook.studies.lenses._models import SETTINGS as SETTINGS  # for the study
 from robustbook.studies.lenses._models import LensedModel, LensSetting
 from robustbook.studies.lenses._models import measure_model as measure
-from robustbook.studies.margins.columns import (
-    difference_row,
-    exact_share,
-    paired_tau_difference,
-    tau_row,
-)
+from robustbook.studies.margins.columns import difference_row, exact_share, tau_row
 from robustbook.studies.margins.search import measure_bounds
 from robustbook.studies.run import Row, Run
 
@@ -100,19 +91,18 @@ def _model_row(model: LensedModel, eps: float) -> Row:
     ):
         row |= mean_row(name, each.double().numpy())
     row |= exact_share("robust_share", model.robust(eps))
-    order = margin_consistency(model.scores()["logit_margin"], model.margins.bounds)
-    return row | tau_row("consistency", order)
+    score = model.scores()["logit_margin"]
+    return row | tau_row("consistency", score, model.margins.bounds)
 
 
 def _relations(name: str, model: LensedModel) -> Iterator[Row]:
     scores = model.scores()
     of_noise, rivals = scores["pa_noise"], [scores[rival] for rival in _RIVALS]
     for rival, score in zip(_RIVALS, rivals, strict=True):
-        order = margin_consistency(of_noise, score)
         keys = {"model": name, "first": "pa_noise", "second": rival}
-        yield {"what": "relation", **keys, **tau_row("tau", order)}
-    paired = paired_tau_difference(rivals[0], rivals[1], of_noise)
-    yield {"what": "difference", "model": name, **difference_row(*paired)}
+        yield {"what": "relation", **keys, **tau_row("tau", of_noise, score)}
+    difference = difference_row(rivals[0], rivals[1], of_noise)
+    yield {"what": "difference", "model": name, **difference}
 
 
 def _failures(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:

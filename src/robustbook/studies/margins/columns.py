@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import binomtest
 from torch import Tensor
 
-from robustbook.margins import Consistency, concordance, detection_scores, ranks
+from robustbook.margins import concordance, detection_scores, margin_consistency, ranks
 from robustbook.studies._statistics import interval_row
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.studies.run import Row
@@ -51,9 +51,17 @@ def paired_tau_difference(
     return taus[0] - taus[1], 2 * spread / math.sqrt(len(first))
 
 
-def tau_row(name: str, order: Consistency) -> Row:
-    """Return τ with the ends of its interval, in columns named after `name`."""
+def tau_row(name: str, scores: Tensor, margins: Tensor) -> Row:
+    """How well scores order margins: τ, in columns named after `name`."""
+    order = margin_consistency(scores, margins)
     return interval_row(name, order.tau, order.interval)
+
+
+def difference_row(first: Tensor, second: Tensor, margins: Tensor) -> Row:
+    """By how much the first scores order margins better, with a 95 % interval."""
+    difference, error = paired_tau_difference(first, second, margins)
+    ends = difference - 1.96 * error, difference + 1.96 * error
+    return interval_row("tau_difference", difference, ends)
 
 
 def detection_row(values: Tensor, bounds: Tensor, eps: float) -> Row:
@@ -96,9 +104,3 @@ def robust_rows(
             **exact_share("robust_accuracy", correct & (bounds > eps)),
             "brittle": float((bounds <= eps).double().mean()),
         }
-
-
-def difference_row(difference: float, error: float) -> Row:
-    """A difference of two τ with its 95 % interval."""
-    ends = difference - 1.96 * error, difference + 1.96 * error
-    return interval_row("tau_difference", difference, ends)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.margins import margin_consistency as consistency_of
 from robustbook.studies._statistics import mean_error
 from robustbook.studies.margins import _defended_nets as nets
 from robustbook.studies.margins._defended_nets import Budget, Method, trained
@@ -21,7 +20,6 @@ from robustbook.studies.margins.columns import (
     detections,
     difference_row,
     exact_share,
-    paired_tau_difference,
     robust_rows,
     tau_row,
 )
@@ -225,11 +223,11 @@ def _learned_from(
     for row in learned_rows(run, train, test, setting, learning):
         what = {"method": "learned", "detection": "learned detection"}[row["what"]]
         yield {**row, "what": what, "score": row["method"]}
-    values = _by_class(train, test)
+    values, logit_margins = _by_class(train, test), scores_of(test)[_SCORES[0]]
     key: Row = {"score": "by_class", "train": len(train)}
-    paired = paired_tau_difference(values, scores_of(test)[_SCORES[0]], test.bounds)
-    order = tau_row("tau", consistency_of(values, test.bounds))
-    yield {"what": "learned", **key, **order, **difference_row(*paired)}
+    order = tau_row("tau", values, test.bounds)
+    difference = difference_row(values, logit_margins, test.bounds)
+    yield {"what": "learned", **key, **order, **difference}
     for row in detections(values, test.bounds, setting):
         yield {**row, "what": "learned detection", **key}
 
@@ -310,8 +308,8 @@ def _of_network(measured: MeasuredMargins, setting: DefendedSetting) -> Iterator
     yield from robust_rows(correct, bounds, setting)
     scores = scores_of(measured)
     for name in _SCORES:
-        order = consistency_of(scores[name], bounds)
-        yield {"what": "consistency", "score": name, **tau_row("tau", order)}
+        order = tau_row("tau", scores[name], bounds)
+        yield {"what": "consistency", "score": name, **order}
     yield from detections(scores[_SCORES[0]], bounds, setting)
 
 
@@ -324,7 +322,7 @@ def _groups(measured: MeasuredMargins, classes: int) -> Iterator[Row]:
             "what": "group",
             "defended": defended,
             "count": len(part),
-            **tau_row("tau", consistency_of(gap, part.bounds)),
+            **tau_row("tau", gap, part.bounds),
             "logit_margin": float(gap.median()),
             "input_margin": float(part.bounds.median()),
         }

@@ -9,7 +9,7 @@ import torch
 
 from robustbook._checks.extras import extra
 from robustbook.datasets import Dataset
-from robustbook.margins import logit_margin, margin_consistency
+from robustbook.margins import logit_margin
 from robustbook.models import logits_of, resolve_device
 from robustbook.studies.margins import defended
 from robustbook.studies.margins.columns import exact_share, tau_row
@@ -58,7 +58,6 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     margins = margins_of(run, model, data, recipe)
     # Which decisions, right or wrong, each of the two turns.
     ours, turned = margins.bounds <= setting.focus, _turned(run, model, data)
-    order = margin_consistency(logit_margin(margins.logits), margins.bounds)
     yield {
         "dataset": setting.dataset,
         "model": model,
@@ -68,7 +67,7 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
         **exact_share("ensemble_accuracy", margins.correct & ~turned),
         **exact_share("missed", turned & ~ours),
         **exact_share("added", ours & ~turned),
-        **tau_row("tau", order),
+        **tau_row("tau", logit_margin(margins.logits), margins.bounds),
     }
 
 

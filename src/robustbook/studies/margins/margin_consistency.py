@@ -11,12 +11,10 @@ from scipy.stats import kendalltau
 from torch import Tensor
 
 from robustbook.margins import class_distances
-from robustbook.margins import margin_consistency as consistency_of
 from robustbook.studies._statistics import Integers, mean_error
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
-    paired_tau_difference,
     robust_rows,
     tau_row,
 )
@@ -89,17 +87,16 @@ def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row
     scores = scores_of(measured)
     for name, values in scores.items():
         for subset, kept in (("all", torch.ones_like(correct)), ("correct", correct)):
-            order = consistency_of(values[kept], bounds[kept])
             yield {
                 "what": "consistency",
                 "score": name,
                 "subset": subset,
                 "samples": int(kept.sum()),
-                **tau_row("tau", order),
+                **tau_row("tau", values[kept], bounds[kept]),
             }
         if name != "logit_margin":
-            paired = paired_tau_difference(values, scores["logit_margin"], bounds)
-            yield {"what": "difference", "score": name, **difference_row(*paired)}
+            difference = difference_row(values, scores["logit_margin"], bounds)
+            yield {"what": "difference", "score": name, **difference}
         yield from with_keys({"score": name}, detections(values, bounds, setting))
         if name == "logit_margin":
             yield from _bins(name, values, bounds)
@@ -135,12 +132,12 @@ def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
     }
     kept = measured.bounds.isfinite()
     bounds, shifts = measured.bounds[kept], measured.feature_shifts[kept]
-    order = consistency_of(scores_of(measured)["feature_margin"][kept], shifts)
+    feature_margins = scores_of(measured)["feature_margin"][kept]
     ratio = shifts / bounds
     yield {
         "what": "isometry",
-        **tau_row("tau", consistency_of(shifts, bounds)),
-        **tau_row("tau_feature", order),
+        **tau_row("tau", shifts, bounds),
+        **tau_row("tau_feature", feature_margins, shifts),
         "variation": float(ratio.std() / ratio.mean()),
     }
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from robustbook.attacks import fab, fmn
 from robustbook.margins import input_margin, logit_margin
-from robustbook.margins import margin_consistency as consistency_of
 from robustbook.models import logits_of
 from robustbook.studies.margins.columns import exact_share, tau_row
 from robustbook.studies.margins.measured import linear_head
@@ -75,7 +74,6 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     correct = logits.argmax(dim=1) == data.labels
     for search, bounds in bounds_by.items():
         excess = (bounds / best - 1).clamp(max=1.0)
-        order = consistency_of(logit_margin(logits), bounds)
         yield {
             "dataset": setting.dataset,
             "model": model,
@@ -86,7 +84,7 @@ def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
             "excess_max": float(excess.max()),
             "excess_q50": float(excess.quantile(0.5)),
             "failed": float(bounds.isinf().double().mean()),
-            **tau_row("tau", order),
+            **tau_row("tau", logit_margin(logits), bounds),
             "eps": setting.focus,
             **exact_share("robust_accuracy", correct & (bounds > setting.focus)),
         }

@@ -17,13 +17,7 @@ from torch import Tensor
 
 from robustbook.datasets import load_dataset
 from robustbook.margins import PseudoMargin
-from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies.margins.columns import (
-    detections,
-    difference_row,
-    paired_tau_difference,
-    tau_row,
-)
+from robustbook.studies.margins.columns import detections, difference_row, tau_row
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
@@ -200,14 +194,13 @@ def _tested(
     detect: bool,
 ) -> Iterator[Row]:
     bounds = test.bounds
-    measured = consistency_of(values, bounds)
-    paired = paired_tau_difference(values, scores_of(test)["logit_margin"], bounds)
+    logit_margins = scores_of(test)["logit_margin"]
     finite = bounds.isfinite() & values.isfinite()
     yield {
         "what": "method",
         "samples": len(test),
-        **tau_row("tau", measured),
-        **difference_row(*paired),
+        **tau_row("tau", values, bounds),
+        **difference_row(values, logit_margins, bounds),
         "mae": float((values - bounds)[finite].abs().mean()) if mae else None,
     }
     if detect:
