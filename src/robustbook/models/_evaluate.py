@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count
-from robustbook._checks.models import check_is_tensor
+from robustbook._checks.models import check_is_tensor, evaluation_mode
 
 #: Kinds of devices that compute in float64, as the measures do.
 DEVICE_TYPES = ("cpu", "cuda")
@@ -154,11 +154,6 @@ def _evaluated(
         )
     parameter = next(model.parameters(), None)
     device = images.device if parameter is None else parameter.device
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with evaluation_mode(model):
         parts = torch.split(images, batch_size)
         return torch.cat([function(part.to(device)).cpu() for part in parts])
-    finally:
-        for module, training in modes:
-            module.training = training
