@@ -62,11 +62,6 @@ class Problem:
         """K."""
         return self.logits.shape[1]
 
-    @property
-    def num_pixels(self) -> int:
-        """D, the number of coordinates of an input."""
-        return self.inputs[0].numel()
-
     def keeps(self, indices: Tensor, noise: Tensor) -> Tensor:
         """Return whether inputs keep their labels under noise (len(indices), n, D)."""
         rows = indices.to(self.inputs.device)
