@@ -70,17 +70,7 @@ def mirror_and_shift(
 def cross_entropy_loss(
     model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Return the mean cross-entropy in nats, which plain training minimizes.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Returns logits (n, K).
-    images, labels : Tensor, shapes (n, C, H, W) and (n,)
-        Images with pixels in [0, 1], and their classes.
-    generator : torch.Generator
-        Not used.
-    """
+    """Return the mean cross-entropy in nats, which plain training minimizes."""
     return F.cross_entropy(_logits(model, images), labels)
 
 
