@@ -218,17 +218,6 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
     characters inside words in the next 65 536. Present or not, each half scaled to
     Euclidean norm 1. There is no vocabulary; different n-grams may share a bucket.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        At least one sentence.
-
-    Returns
-    -------
-    scipy.sparse.csr_matrix, shape (n, 131072), float32
-
-    Examples
-    --------
     >>> features = sentence_features(["a warm film .", "dull ."])
     >>> features.shape
     (2, 131072)
@@ -318,13 +307,6 @@ def train_sentence_classifier(
         Seed of the initial weights and of the order of the batches of 64.
     device : str or torch.device, default "cpu"
         Where to train; "auto" means a CUDA device if there is one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a number is not of its kind, or a part is empty.
-    FloatingPointError
-        If the loss is no longer a finite number.
 
     Examples
     --------

@@ -18,14 +18,6 @@ DEVICE_TYPES = ("cpu", "cuda")
 def resolve_device(device: str) -> torch.device:
     """Turn "auto" into a CUDA device if there is one, else the CPU; or name a device.
 
-    Raises
-    ------
-    ValueError
-        If torch knows no such device, it is neither a CPU nor a CUDA device, or this
-        machine does not have it.
-
-    Examples
-    --------
     >>> resolve_device("cpu")
     device(type='cpu')
     """

@@ -24,24 +24,11 @@ _CODE = "robustbook.models._imagenet", "robustbook.datasets.photographs"
 def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     """Return what EfficientNet-Lite0, trained on ImageNet, sees in a domain of PACS.
 
-    The pictures go through the network once, about 0.05 s each on one core, and the
-    features are kept in the cache; an interrupted call goes on where it was.
+    Returned are the inputs (n, 1280) of the network's last layer and the classes (n,),
+    in the order of ``load_dataset("pacs", domain)``. The pictures are scaled to a side
+    of `size` pixels and go through the network once, about 0.05 s each on one core; the
+    features are kept in the cache, so that an interrupted call goes on where it was.
 
-    They are scaled to a side of `size` pixels first. Another domain is a ValueError.
-
-    Returns
-    -------
-    features, labels : Tensor, shape (n, 1280), (n,)
-        float32 inputs of the network's last layer, and int64 classes, in the
-        order of ``load_dataset("pacs", domain)``.
-
-    Raises
-    ------
-    ModuleNotFoundError, DataUnavailableError
-        If the network is not installed, or PACS is not in ROBUSTBOOK_DATA.
-
-    Examples
-    --------
     >>> pacs_features("music")
     Traceback (most recent call last):
         ...

@@ -173,11 +173,6 @@ def gradient_norm_loss(*, weight: float) -> Loss:
         λ > 0, in (pixel)² / nat; it does not depend on the batch size. Where pixels are
         divided by s first and the gradient is by those, λ stands for s² λ here.
 
-    Raises
-    ------
-    ValueError
-        If `weight` is not positive.
-
     References
     ----------
     Average-case paper, appendix A.3, which does not print the penalty; H. Drucker,
