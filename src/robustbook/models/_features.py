@@ -38,7 +38,7 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     spec.check_split(domain)
     check_count("size", size)
     stored = stored_pictures(spec, domain)
-    names = list(stored)
+    names, weights = list(stored), tensors_sum(_network().state_dict())
     parts = []
     for start in range(0, len(names), _PART):
         part = {name: stored[name] for name in names[start : start + _PART]}
@@ -46,7 +46,7 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
         arrays = cached_arrays(
             {
                 "part": "Lite0 features",
-                "network": _weights(),
+                "network": weights,
                 "pictures": pictures,
                 "size": size,
                 "device": "cpu",
@@ -61,11 +61,6 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
 @cache
 def _network() -> Lite:
     return load_imagenet("efficientnet-lite0").eval()
-
-
-@cache
-def _weights() -> str:
-    return tensors_sum(_network().state_dict())
 
 
 def _seen(part: dict[str, bytes], stored_size: int, size: int) -> Arrays:
