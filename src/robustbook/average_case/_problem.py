@@ -101,7 +101,7 @@ def set_up(
 
     The caller must be wrapped in :func:`keeping_generators`, whose frame warnings skip.
     """
-    original = check_inputs("images", images)
+    original = check_inputs(images)
     sigmas = check_positives("sigma", sigma) if noisy else torch.ones(0)
     check_count("batch_size", batch_size)
     if labels is not None:
