@@ -313,5 +313,5 @@ def test_data_card_lists_every_file():
         assert spec.source
         assert all(len(sha256) == 64 for sha256 in spec.files.values())
         for file, sha256 in spec.files.items():
-            link = f"[{file}]({spec.urls[file]})" if spec.address else f"`{file}`"
+            link = f"[{file}]({spec.address}{file})" if spec.address else f"`{file}`"
             assert f"{link} | `{sha256}` |" in card

@@ -48,7 +48,7 @@ def test_sentences_never_change(line):
     size = int(size)
     data = load_sentences(name, split)
     assert len(data) == size
-    assert (data.name, data.split, data.num_classes) == (name, split, 2)
+    assert (data.name, data.split) == (name, split)
     assert data.labels.dtype == torch.int64
     assert torch.bincount(data.labels).tolist() == [size // 2, size // 2]
     assert all(text == text.strip() and text for text in data.texts)

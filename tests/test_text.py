@@ -178,8 +178,6 @@ def sentences(*labels):
         (lambda: amplify(["a"], torch.tensor([0.5]), 1), TypeError, "integer labels"),
         (lambda: contradict(["a"], LABELS[:1], 1, how="-"), ValueError, "how: .* '-'"),
         (lambda: sentence_features("one"), TypeError, "one string"),
-        (lambda: SentenceClassifier(width=0), ValueError, "width"),
-        (lambda: SentenceClassifier(num_classes=1), ValueError, "num_classes"),
         (lambda: sentence_features([]), ValueError, "texts: expected at least one"),
         (lambda: SentenceClassifier()(NARROW), ValueError, "of width"),
         (lambda: train(HELD_OUT, sentences()), ValueError, "validation: expected at"),

@@ -50,9 +50,9 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
     return array
 
 
-def read_labels(path: Path, *, key: str | None = None) -> Array:
+def read_labels(path: Path) -> Array:
     """Read labels, shape (N,); a .csv file has one column, or one row."""
-    labels = read_array(path, key=key, default="labels")
+    labels = read_array(path, default="labels")
     if path.suffix.lower() != ".csv":
         return labels
     if 1 not in labels.shape:

@@ -78,3 +78,16 @@ def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float,
     half = z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2)
     half /= 1 + z**2 / trials
     return max(0.0, center - half), min(1.0, center + half)
+
+
+def joined(share: float, *intervals: tuple[float, float]) -> tuple[float, float]:
+    """Return the interval of a share whose deviations add those of several in squares.
+
+    >>> [round(end, 3) for end in joined(0.5, (0.2, 0.53), (0.1, 0.54))]
+    [0.0, 0.55]
+    """
+    below, above = (
+        math.hypot(*(end - share for end in ends))
+        for ends in zip(*intervals, strict=True)
+    )
+    return max(0.0, share - below), min(1.0, share + above)

@@ -206,6 +206,8 @@ def _check_not_empty(name: str, texts: Sized) -> None:
 # -------------------------------------------------------------------- the classifier
 
 _BUCKETS: Final = 2**16
+#: The size of an embedding.
+_WIDTH: Final = 16
 _BATCH: Final = 64
 
 
@@ -216,17 +218,6 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
     characters inside words in the next 65 536. Present or not, each half scaled to
     Euclidean norm 1. There is no vocabulary; different n-grams may share a bucket.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        At least one sentence.
-
-    Returns
-    -------
-    scipy.sparse.csr_matrix, shape (n, 131072), float32
-
-    Examples
-    --------
     >>> features = sentence_features(["a warm film .", "dull ."])
     >>> features.shape
     (2, 131072)
@@ -252,8 +243,6 @@ class SentenceClassifier(nn.Module):
     The design is that of fastText (Joulin and others, 2017) with one ReLU; it sees
     n-grams and no order beyond them. ``train_sentence_classifier`` trains one.
 
-    `width` is the size of an embedding.
-
     Examples
     --------
     >>> model = SentenceClassifier()
@@ -261,15 +250,13 @@ class SentenceClassifier(nn.Module):
     torch.Size([2, 2])
     """
 
-    def __init__(self, *, width: int = 16, num_classes: int = 2) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        check_count("width", width)
-        check_count("num_classes", num_classes, minimum=2)
         self.embedding = nn.EmbeddingBag(
-            2 * _BUCKETS, width, mode="sum", include_last_offset=True, sparse=True
+            2 * _BUCKETS, _WIDTH, mode="sum", include_last_offset=True, sparse=True
         )
         nn.init.normal_(self.embedding.weight, std=0.1)
-        self.head = nn.Linear(width, num_classes)
+        self.head = nn.Linear(_WIDTH, 2)
 
     def forward(self, inputs: Sequence[str] | sparse.csr_matrix) -> Tensor:
         """Return logits (n, K) of texts, or of their features."""
@@ -320,13 +307,6 @@ def train_sentence_classifier(
         Seed of the initial weights and of the order of the batches of 64.
     device : str or torch.device, default "cpu"
         Where to train; "auto" means a CUDA device if there is one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a number is not of its kind, or a part is empty.
-    FloatingPointError
-        If the loss is no longer a finite number.
 
     Examples
     --------

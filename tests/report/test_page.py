@@ -335,8 +335,9 @@ def test_it_is_well_formed(report, unmoved):
         assert page.faults == []
         names = [a["id"] for _, a in page.elements if "id" in a]
         assert len(set(names)) == len(names)
-        used = re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"|labeledby="([^"]*)"', text)
+        used = re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"|labelledby="([^"]*)"', text)
         assert {one for found in used for one in found if one} <= set(names)
+        assert any(title for *_, title in used)
         assert text.startswith("<!DOCTYPE html>")
 
 

@@ -121,6 +121,11 @@ def test_a_defense_is_named_and_has_a_ball():
     assert defense("sat", **SIZE).__qualname__ == adversarial_loss(**SIZE).__qualname__
     with pytest.raises(ValueError, match=r"name: .*sat.*mma.*got 'pgd'"):
         defense("pgd", eps=0.1)
-    for name in ("alp", "trades", "mart", "mma"):
+    for name in DEFENSES:
         with pytest.raises(ValueError, match="eps"):
             defense(name, eps=0.0)
+        with pytest.raises(ValueError, match="steps"):
+            defense(name, eps=0.1, steps=0)
+    for option in ("weight", "noise_std"):
+        with pytest.raises(ValueError, match=option):
+            defense("clp", eps=0.1, **{option: -1.0})

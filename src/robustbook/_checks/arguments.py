@@ -133,12 +133,13 @@ def view_names(count: int) -> list[str]:
     return names[:count]
 
 
-def check_paired(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
+def check_paired(names: tuple[str, str], first: Any, second: Any) -> None:
     """Refuse arrays with different shapes."""
-    if first.shape != second.shape:
+    shape, other = tuple(first.shape), tuple(second.shape)
+    if shape != other:
         raise ValueError(
-            f"{names[1]}: expected the shape of {names[0]}, {tuple(first.shape)} "
-            f"(row i of both must be the same sample), got {tuple(second.shape)}"
+            f"{names[1]}: expected the shape of {names[0]}, {shape} (row i of both "
+            f"must be the same sample), got {other}"
         )
 
 

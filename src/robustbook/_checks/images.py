@@ -16,7 +16,7 @@ def check_images(value: Any, *, planes: bool = True) -> Tensor:
 
     Without `planes`, any shape (N, ...) is accepted.
     """
-    images = check_inputs("images", value)
+    images = check_inputs(value)
     if planes and images.ndim != 4:
         raise ValueError(
             f"images: expected shape (N, C, H, W), got {tuple(images.shape)}"
@@ -32,21 +32,21 @@ def check_images(value: Any, *, planes: bool = True) -> Tensor:
     return images.clamp(0, 1)
 
 
-def check_inputs(name: str, value: Any) -> Tensor:
+def check_inputs(value: Any) -> Tensor:
     """Return inputs (N, ...) of any range, finite, in float64 or else in float32."""
-    inputs = as_tensor(name, value)
+    inputs = as_tensor("images", value)
     if not inputs.is_floating_point():
         raise TypeError(
-            f"{name}: expected float32 or float64, got dtype {inputs.dtype}; convert "
-            f"them (bytes: {name}.float() / 255)"
+            f"images: expected float32 or float64, got dtype {inputs.dtype}; convert "
+            "them (bytes: images.float() / 255)"
         )
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(
-            f"{name}: expected shape (N, ...) with at least one input of at least one "
-            f"coordinate, got {tuple(inputs.shape)}; for a single input: {name}[None]"
+            "images: expected shape (N, ...) with at least one input of at least one "
+            f"coordinate, got {tuple(inputs.shape)}; for a single input: images[None]"
         )
     if not bool(torch.isfinite(inputs).all()):
         raise ValueError(
-            f"{name}: expected finite numbers, got NaN or infinity; remove such inputs"
+            "images: expected finite numbers, got NaN or infinity; remove such inputs"
         )
     return inputs if inputs.dtype == torch.float64 else inputs.float()

@@ -120,6 +120,18 @@ def keeping_generators() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Set evaluation mode; each module gets its former mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
 def warn_of_training(model: Model, stacklevel: int = 4) -> None:
     """Warn of modules whose result is random or depends on the batch."""
     if isinstance(model, nn.Module) and any(m.training for m in model.modules()):

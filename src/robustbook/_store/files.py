@@ -34,13 +34,6 @@ def data_directory() -> Path:
     package robustbook-data; else the one inside robustbook, which has no stored results
     and only the networks for the digits.
 
-    Raises
-    ------
-    DataUnavailableError
-        If there is none of these.
-
-    Examples
-    --------
     >>> from robustbook.datasets import data_directory
     >>> (data_directory() / "checkpoints" / "registry.json").is_file()
     True

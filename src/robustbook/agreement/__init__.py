@@ -29,6 +29,7 @@ from robustbook.agreement._temperatures import (
     log_probabilities,
     posterior_overlap,
 )
+from robustbook.agreement._temperatures import log_posterior as log_posterior
 from robustbook.agreement._uncertainty import symmetric_channel_capacity
 from robustbook.agreement.solver import CertificateError
 

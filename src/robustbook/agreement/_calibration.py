@@ -103,10 +103,11 @@ def calibrate_beta(
     start = 1 / float((scores.amax(1) - scores.amin(1)).double().mean())
     beta = _root(lambda at: float(moments(at)[0].mean()), start)
     at_beta, information, loss = moments(beta)
-    misfit, error = 1.0, math.nan
+    misfit, error, influence = 1.0, math.nan, torch.zeros_like(at_beta)
     if 0 < beta < math.inf and information > 0:
         misfit = max(1.0, float(at_beta.var()) / information)
         error = math.sqrt(misfit / information / count)
+        influence = at_beta / information
     quantile = student_quantile(coverage, count - 1)
     best = scores.topk(2, dim=1).values.double()
     one_error = float((best[:, 0] - best[:, 1]).mean()) / count
@@ -136,9 +137,6 @@ def calibrate_beta(
             "the logits say nothing of the labels, so β is 0; do rows and classes fit?"
         )
     counts = torch.bincount(truth, minlength=num_classes)
-    influence = torch.zeros_like(at_beta)
-    if 0 < beta < math.inf and information > 0:
-        influence = at_beta / information
     return Calibration(beta, interval, coverage, error, loss, counts, influence)
 
 

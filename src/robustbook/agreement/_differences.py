@@ -110,14 +110,12 @@ def interval_of_difference(
             "b: expected a result for the same samples as a, "
             f"{len(contributions[0])} of them, got {len(contributions[1])}"
         )
-    deviations, correlation = torch.stack(contributions), math.nan
-    if deviations.shape[1] > 1:
-        deviations = deviations - deviations.mean(1, keepdim=True)
-        products = (deviations @ deviations.T).cpu()
-        correlation = float(products[0, 1] / products.diagonal().prod().sqrt())
+    deviations = torch.stack(contributions)
+    deviations -= deviations.mean(1, keepdim=True)
+    products = (deviations @ deviations.T).cpu()
+    correlation = float(products[0, 1] / products.diagonal().prod().sqrt())
     if math.isnan(correlation):
         correlation = 0.0  # The contributions of one of them do not vary.
-
     return _zou_interval(
         *(a.pa, a.interval(level)),
         *(b.pa, b.interval(level)),

@@ -10,7 +10,13 @@ import numpy as np
 import torch
 
 from robustbook._checks.arguments import check_level
-from robustbook._intervals import Estimate, normal_quantile, student_quantile, wilson
+from robustbook._intervals import (
+    Estimate,
+    joined,
+    normal_quantile,
+    student_quantile,
+    wilson,
+)
 from robustbook.agreement._paired_accuracy import PairedAccuracy
 from robustbook.agreement._result import Agreement
 
@@ -108,14 +114,10 @@ def interval_by_groups(
         # As paired_accuracy does it for N pairs: two right and wrong answers are added.
         share = (float(values.var()) * pairs + 2) / (hits * pairs + 2)
         trials = (normal_quantile(level) / quantile) ** 2 * pairs / share
-        ends = wilson(value * trials, trials, level), result.from_calibration
-        below, above = (
-            math.hypot(*(end - value for end in both))
-            for both in zip(*ends, strict=True)
-        )
-        low, high = max(0.0, value - below), min(1.0, value + above)
+        from_pairs = wilson(value * trials, trials, level)
+        interval = joined(value, from_pairs, result.from_calibration)
         squares = result.standard_error**2 + (effect - 1) * alone / count**2
-        return GroupedEstimate(value, math.sqrt(squares), (low, high), names, effect)
+        return GroupedEstimate(value, math.sqrt(squares), interval, names, effect)
     error = result.standard_error * math.sqrt(effect)
     pairs *= (student_quantile(level, count - 1) / quantile) ** 2
     wider = result.standard_error * math.sqrt(count / pairs)

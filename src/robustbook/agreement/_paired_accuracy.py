@@ -8,12 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import (
-    check_choice,
-    check_level,
-)
+from robustbook._checks.arguments import check_choice, check_level
 from robustbook._intervals import (
     Estimate,
+    joined,
     normal_quantile,
     student_quantile,
     wilson,
@@ -208,9 +206,7 @@ def _intervals(
         from_pairs = wilson(value * trials, trials, level)
         others = (of_class[1] / of_class[0]).tolist()
         from_calibration = min(others), max(others)
-        ends = zip(from_pairs, from_calibration, strict=True)
-        below, above = (math.hypot(*(end - value for end in pair)) for pair in ends)
-        interval = max(0.0, value - below), min(1.0, value + above)
+        interval = joined(value, from_pairs, from_calibration)
         results.append((value, interval, from_pairs, from_calibration))
     return results
 

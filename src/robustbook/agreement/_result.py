@@ -199,7 +199,12 @@ class Agreement:
         points = {step.beta: (step.value, step.slope) for step in self.trace.steps}
         if logits is not None or shifted_logits is not None:
             kernel = open_kernel(logits, shifted_logits, *more, prior=prior)
-            check_same_pairs(self, kernel.num_samples, kernel.num_classes)
+            measured = len(self.per_sample), self.num_classes
+            given = kernel.num_samples, kernel.num_classes
+            if given != measured:
+                raise ValueError(
+                    f"logits: expected shape {measured}, as in the result, got {given}"
+                )
             if math.isinf(self.beta):
                 value = -math.inf if kernel.limit is None else kernel.mean(kernel.limit)
             else:
@@ -236,16 +241,6 @@ class Agreement:
             *("num_samples", "num_classes", "evaluations"),
         )
         return DataFrame([{name: getattr(self, name) for name in names}])
-
-
-def check_same_pairs(result: Agreement, num_samples: int, num_classes: int) -> None:
-    """Refuse logits whose shape differs from that of the measured ones."""
-    measured = len(result.per_sample), result.num_classes
-    if (num_samples, num_classes) != measured:
-        raise ValueError(
-            f"logits: expected shape {measured}, as in the result, got "
-            f"{(num_samples, num_classes)}"
-        )
 
 
 def _draw_curve(

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from robustbook import _defaults as defaults
-from robustbook._checks.arguments import check_bound, check_count
+from robustbook._checks.arguments import ArrayLike, check_bound, check_count
 from robustbook._checks.models import Model
-from robustbook.attacks.engine import ArrayLike, Batch, Classifier, Options, run_attack
+from robustbook.attacks.engine import Batch, Classifier, Options, run_attack
 
 #: Random points that test whether the loss is stable, within this share of eps.
 _POINTS: Final = 8

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from robustbook._checks import models
-from robustbook._checks.arguments import ArrayLike as ArrayLike
 from robustbook._checks.arguments import (
+    ArrayLike,
     check_choice,
     check_count,
     check_labels,

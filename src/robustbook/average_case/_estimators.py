@@ -230,7 +230,7 @@ def linear_exact(
     >>> result.labels, result.probability.round(decimals=4)
     (tensor([1]), tensor([0.9214], dtype=torch.float64))
     """
-    inputs = check_inputs("images", images)
+    inputs = check_inputs(images)
     flat = inputs.flatten(1).double()
     matrix = as_real("weights", weights)
     if matrix.ndim != 2 or len(matrix) < 2 or matrix.shape[1] != flat.shape[1]:

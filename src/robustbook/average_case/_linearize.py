@@ -73,7 +73,7 @@ def linearize(
     # The number of inputs times copies times gradients is at most the batch size.
     size, others_count = problem.batch_size, problem.num_classes - 1
     at_once = min(samples, size)
-    fit = _ENTRIES // (others_count * problem.num_pixels)
+    fit = _ENTRIES // (others_count * problem.inputs[0].numel())
     chunk = max(1, min(size // at_once, fit))
     products = min(others_count, max(1, size // (at_once * chunk)))
     for rows in spans(len(problem), chunk):

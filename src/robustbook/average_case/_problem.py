@@ -62,11 +62,6 @@ class Problem:
         """K."""
         return self.logits.shape[1]
 
-    @property
-    def num_pixels(self) -> int:
-        """D, the number of coordinates of an input."""
-        return self.inputs[0].numel()
-
     def keeps(self, indices: Tensor, noise: Tensor) -> Tensor:
         """Return whether inputs keep their labels under noise (len(indices), n, D)."""
         rows = indices.to(self.inputs.device)
@@ -106,7 +101,7 @@ def set_up(
 
     The caller must be wrapped in :func:`keeping_generators`, whose frame warnings skip.
     """
-    original = check_inputs("images", images)
+    original = check_inputs(images)
     sigmas = check_positives("sigma", sigma) if noisy else torch.ones(0)
     check_count("batch_size", batch_size)
     if labels is not None:

@@ -55,11 +55,6 @@ class Sentences:
             )
         check_labels("labels", self.labels, length=len(self.texts), num_classes=2)
 
-    @property
-    def num_classes(self) -> int:
-        """The number of classes, K = 2."""
-        return 2
-
     def __len__(self) -> int:
         return len(self.texts)
 

@@ -132,11 +132,6 @@ class DatasetSpec:
     num_classes: int = 10
     image_shape: tuple[int, ...] = ()
 
-    @property
-    def urls(self) -> dict[str, str]:
-        """The public address of each file."""
-        return {file: self.address + file for file in self.files}
-
     def check_split(self, split: str) -> None:
         """Refuse a split that is not among `split_sizes`."""
         check_choice("split", split, self.split_sizes, of=f" for {self.name}")
@@ -155,7 +150,7 @@ class DatasetSpec:
         return obtain(
             self.name,
             f"{self.folder or self.name}/{file}",
-            url=self.urls[file],
+            url=self.address + file,
             sha256=self.files[file],
             cache=user_cache(self.name),
             progress=progress,

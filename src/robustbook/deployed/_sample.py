@@ -179,10 +179,11 @@ def load_files(
             labels += len(read) * [label]
     warn_of_unreadable(unreadable)
     if not labels:
+        where = ", ".join(map(str, folders)) or "no folder at all"
         found = f"at most {largest} ({most})" if largest else "none of any type"
         raise ValueError(
             f"folder: expected a type with {at_least} files or more of {sizes[0]} to "
-            f"{sizes[1]} bytes, found {found} in {_names(folders)}, and {other_sizes} "
+            f"{sizes[1]} bytes, found {found} in {where}, and {other_sizes} "
             "of another size; lower at_least, change sizes, name more extensions in "
             "types, or choose another folder"
         )
@@ -249,7 +250,3 @@ def _readable(paths: list[Path], count: int, unreadable: list[str]) -> Iterator[
         if content not in seen:
             seen.add(content)
             yield content
-
-
-def _names(folders: list[Path]) -> str:
-    return ", ".join(str(path) for path in folders) or "no folder at all"

@@ -14,7 +14,7 @@ from robustbook._checks.arguments import (
     check_logit_pair,
     check_non_negative,
 )
-from robustbook.agreement import gibbs_posterior
+from robustbook.agreement import log_posterior
 
 Ground = Literal["discrete", "index", "confidence"]
 Reduction = Literal["mean", "none"]
@@ -219,26 +219,20 @@ def wasserstein(
     return float(wasserstein_distance(before, after))
 
 
-def _posteriors(
-    logits: ArrayLike, shifted_logits: ArrayLike, beta: float
-) -> tuple[Tensor, Tensor]:
-    clean, shifted = check_logit_pair(logits, shifted_logits)
-    return gibbs_posterior(clean, beta), gibbs_posterior(shifted, beta)
-
-
 def _log_posteriors(
     logits: ArrayLike, shifted_logits: ArrayLike, beta: float
 ) -> tuple[Tensor, Tensor]:
-    """Return logarithms that stay finite where the posteriors underflow."""
-    if math.isinf(check_non_negative("beta", beta, infinite=True)):
-        first, second = _posteriors(logits, shifted_logits, beta)
-        return first.log(), second.log()
-    first, second = (
-        # The largest logit is set to 0, so that no product with beta is +inf.
-        functional.log_softmax(beta * (x - x.amax(1, keepdim=True)), dim=1)
-        for x in map(Tensor.double, check_logit_pair(logits, shifted_logits))
-    )
-    return first, second
+    """Return logarithms, which stay finite where the posteriors underflow."""
+    beta = check_non_negative("beta", beta, infinite=True)
+    clean, shifted = check_logit_pair(logits, shifted_logits)
+    return log_posterior(clean, beta), log_posterior(shifted, beta)
+
+
+def _posteriors(
+    logits: ArrayLike, shifted_logits: ArrayLike, beta: float
+) -> tuple[Tensor, Tensor]:
+    clean, shifted = _log_posteriors(logits, shifted_logits, beta)
+    return clean.exp(), shifted.exp()
 
 
 def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:

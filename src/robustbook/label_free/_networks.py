@@ -56,7 +56,7 @@ def generalization_disagreement(
     0.776
     """
     p, q = probabilities("first", first), probabilities("second", second)
-    check_paired(("first", "second"), torch.tensor(p), torch.tensor(q))
+    check_paired(("first", "second"), p, q)
     kinds = "answers", "hellinger", "jensen-shannon", "kullback-leibler"
     check_choice("by", by, kinds)
     if by == "answers":

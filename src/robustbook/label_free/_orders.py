@@ -58,7 +58,7 @@ def effective_invariance(clean: Any, shifted: Any) -> float:
     0.3
     """
     before, after = probabilities("clean", clean), probabilities("shifted", shifted)
-    check_paired(("clean", "shifted"), torch.tensor(before), torch.tensor(after))
+    check_paired(("clean", "shifted"), before, after)
     same = before.argmax(1) == after.argmax(1)
     return float((same * np.sqrt(before.max(1) * after.max(1))).mean())
 

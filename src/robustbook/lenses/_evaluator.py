@@ -1,7 +1,6 @@
 """One model and its images, and its logits on shifted ones."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -131,15 +130,3 @@ def check_shifted_logits(shift: str, logits: Tensor, num_classes: int) -> None:
             f"{name}: expected the {num_classes} classes of the clean images, got "
             f"{logits.shape[1]}"
         )
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Set evaluation mode; each module gets its former mode back."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -19,7 +19,7 @@ from robustbook._checks.arguments import (
     check_labels,
 )
 from robustbook._checks.images import check_images
-from robustbook._checks.models import Model, find_device, model_dtype
+from robustbook._checks.models import Model, evaluation_mode, find_device, model_dtype
 from robustbook.agreement import posterior_agreement
 from robustbook.average_case import monte_carlo
 from robustbook.lenses import _evaluator, _result
@@ -153,7 +153,7 @@ def three_lenses(
     if "margins" not in skip:
         order = np.random.default_rng([settings.seed, 1]).permutation(len(clean))
         drawn = torch.from_numpy(order[:margin_images])
-    with _evaluator.evaluation_mode(counted):
+    with evaluation_mode(counted):
         logits = _evaluator.compute_logits(counted, clean, batch_size, place)
         _evaluator.check_shifted_logits(_result.CLEAN, logits, logits.shape[1])
         true = None

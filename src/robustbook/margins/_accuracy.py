@@ -146,7 +146,7 @@ def estimate_robust_accuracy(
     """
     scores, right = check_scores(logit_margin, correct)
     count = len(scores)
-    rows = check_indices("indices", indices, population=count)
+    rows = check_indices(indices, population=count)
     margins = check_vector("input_margin", input_margin, length=len(rows), low=0.0)
     share = check_fraction("alpha", alpha)
     check_count("folds", folds, minimum=2)

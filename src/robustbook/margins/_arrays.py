@@ -59,21 +59,21 @@ def check_scores(logit_margin: ArrayLike, correct: ArrayLike) -> tuple[Vector, F
     return scores, right.bool().cpu().numpy()
 
 
-def check_indices(name: str, value: ArrayLike, *, population: int) -> Indices:
+def check_indices(value: ArrayLike, *, population: int) -> Indices:
     """Return ``value`` as two or more distinct indices of a population, int64 (n,)."""
-    tensor = as_tensor(name, value)
+    tensor = as_tensor("indices", value)
     if tensor.is_floating_point() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name}: expected integers, got dtype {tensor.dtype}")
+        raise TypeError(f"indices: expected integers, got dtype {tensor.dtype}")
     indices: Indices = tensor.cpu().to(torch.int64).numpy()
     if len(indices) < 2:
         raise ValueError(
-            f"{name}: expected at least two measured samples, got {len(indices)}"
+            f"indices: expected at least two measured samples, got {len(indices)}"
         )
     if indices.min() < 0 or indices.max() >= population:
         raise ValueError(
-            f"{name}: expected indices from 0 to {population - 1}, got "
+            f"indices: expected indices from 0 to {population - 1}, got "
             f"{indices.min()} to {indices.max()}"
         )
     if len(np.unique(indices)) != len(indices):
-        raise ValueError(f"{name}: expected every sample at most once")
+        raise ValueError("indices: expected every sample at most once")
     return indices

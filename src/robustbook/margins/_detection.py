@@ -9,13 +9,8 @@ from scipy.stats import binom, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from robustbook._checks.arguments import ArrayLike, check_count, check_level
-from robustbook._intervals import normal_quantile, wilson
-from robustbook.margins._arrays import (
-    Flags,
-    Vector,
-    check_radius,
-    check_vector,
-)
+from robustbook._intervals import joined, normal_quantile, wilson
+from robustbook.margins._arrays import Flags, Vector, check_radius, check_vector
 
 #: Share of brittle decisions that the threshold of the false positive rate flags.
 TPR = 0.95
@@ -189,15 +184,12 @@ def _fpr_interval(
     """
     tails = np.array([0.5 - level / 2, 0.5 + level / 2])
     below, above = binom.ppf(tails, len(ends), TPR).astype(int)
-    fewest, largest = wilson(round(fpr * len(robust)), len(robust), level)
-    low, high = 0.0, 1.0
-    if below > 0:
-        least = float((robust <= ends[below - 1]).mean())
-        low = max(0.0, fpr - math.hypot(fpr - least, fpr - fewest))
-    if above < len(ends):
-        most = float((robust <= ends[above]).mean())
-        high = min(1.0, fpr + math.hypot(most - fpr, largest - fpr))
-    return low, high
+    at_bounds = (
+        float((robust <= ends[below - 1]).mean()) if below > 0 else -math.inf,
+        float((robust <= ends[above]).mean()) if above < len(ends) else math.inf,
+    )
+    of_share = wilson(round(fpr * len(robust)), len(robust), level)
+    return joined(fpr, at_bounds, of_share)
 
 
 def _resample(values: Vector, brittle: Flags, resamples: int, seed: int) -> Vector:

@@ -226,7 +226,7 @@ def gradient_normalized_margin(
     >>> round(float(distance[0]), 3)  # (0.9 - 0.3) / (1 + 3)
     0.15
     """
-    inputs = check_inputs("images", images)
+    inputs = check_inputs(images)
     check_choice("norm", norm, DUAL)
     check_count("batch_size", batch_size)
     models.warn_of_training(model)

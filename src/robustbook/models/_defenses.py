@@ -60,7 +60,7 @@ def jpeg_compress(
 
     quality = _check_quality(quality)
     if len(images):  # a batch inside a model may be empty
-        check_inputs("images", images)
+        check_inputs(images)
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(
             "images: expected shape (n, 1, H, W) or (n, 3, H, W), got "

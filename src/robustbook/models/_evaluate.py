@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count
-from robustbook._checks.models import check_is_tensor
+from robustbook._checks.models import check_is_tensor, evaluation_mode
 
 #: Kinds of devices that compute in float64, as the measures do.
 DEVICE_TYPES = ("cpu", "cuda")
@@ -18,14 +18,6 @@ DEVICE_TYPES = ("cpu", "cuda")
 def resolve_device(device: str) -> torch.device:
     """Turn "auto" into a CUDA device if there is one, else the CPU; or name a device.
 
-    Raises
-    ------
-    ValueError
-        If torch knows no such device, it is neither a CPU nor a CUDA device, or this
-        machine does not have it.
-
-    Examples
-    --------
     >>> resolve_device("cpu")
     device(type='cpu')
     """
@@ -154,11 +146,6 @@ def _evaluated(
         )
     parameter = next(model.parameters(), None)
     device = images.device if parameter is None else parameter.device
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with evaluation_mode(model):
         parts = torch.split(images, batch_size)
         return torch.cat([function(part.to(device)).cpu() for part in parts])
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -24,24 +24,11 @@ _CODE = "robustbook.models._imagenet", "robustbook.datasets.photographs"
 def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     """Return what EfficientNet-Lite0, trained on ImageNet, sees in a domain of PACS.
 
-    The pictures go through the network once, about 0.05 s each on one core, and the
-    features are kept in the cache; an interrupted call goes on where it was.
+    Returned are the inputs (n, 1280) of the network's last layer and the classes (n,),
+    in the order of ``load_dataset("pacs", domain)``. The pictures are scaled to a side
+    of `size` pixels and go through the network once, about 0.05 s each on one core; the
+    features are kept in the cache, so that an interrupted call goes on where it was.
 
-    They are scaled to a side of `size` pixels first. Another domain is a ValueError.
-
-    Returns
-    -------
-    features, labels : Tensor, shape (n, 1280), (n,)
-        float32 inputs of the network's last layer, and int64 classes, in the
-        order of ``load_dataset("pacs", domain)``.
-
-    Raises
-    ------
-    ModuleNotFoundError, DataUnavailableError
-        If the network is not installed, or PACS is not in ROBUSTBOOK_DATA.
-
-    Examples
-    --------
     >>> pacs_features("music")
     Traceback (most recent call last):
         ...
@@ -51,7 +38,7 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     spec.check_split(domain)
     check_count("size", size)
     stored = stored_pictures(spec, domain)
-    names = list(stored)
+    names, weights = list(stored), tensors_sum(_network().state_dict())
     parts = []
     for start in range(0, len(names), _PART):
         part = {name: stored[name] for name in names[start : start + _PART]}
@@ -59,7 +46,7 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
         arrays = cached_arrays(
             {
                 "part": "Lite0 features",
-                "network": _weights(),
+                "network": weights,
                 "pictures": pictures,
                 "size": size,
                 "device": "cpu",
@@ -74,11 +61,6 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
 @cache
 def _network() -> Lite:
     return load_imagenet("efficientnet-lite0").eval()
-
-
-@cache
-def _weights() -> str:
-    return tensors_sum(_network().state_dict())
 
 
 def _seen(part: dict[str, bytes], stored_size: int, size: int) -> Arrays:

@@ -42,38 +42,14 @@ def load_robustbench(
 ) -> nn.Module:
     """Load a model of RobustBench with RobustBench's ``load_model``.
 
-    Needs ``robustbook[robustbench]``. The weights are read from
-    ``DIRECTORY/DATASET/THREAT_MODEL/NAME.pt``; RobustBench downloads them from
-    Google Drive where that file is not there. Source: F. Croce et al., NeurIPS 2021.
-
-    Parameters
-    ----------
-    name, dataset, threat_model : str
-        A name in RobustBench's zoo: "Wang2023Better_WRN-28-10"; "cifar10", "cifar100"
-        or "imagenet"; "Linf", "L2", "corruptions" or "corruptions_3d".
-    directory : Path or str, optional
-        RobustBench's ``model_dir``. By default the folder ``robustbench`` in
-        ROBUSTBOOK_DATA if there is one, else in the user's cache.
-    sha256 : str, optional
-        Sum of the file. RobustBench publishes none: note that of a trusted file.
-    device : str, default "cpu"
-        As for :func:`load_model`, and so is the returned model.
-
-    Raises
-    ------
-    ModuleNotFoundError, ValueError
-        If RobustBench is not installed, or knows no such model.
-    DataUnavailableError
-        If there is no file and no download, or the file does not hold weights of
-        this model. A download that cannot be loaded is deleted.
-
-    Examples
-    --------
-    >>> try:
-    ...     load_robustbench("Wang2032Better_WRN-28-10")
-    ... except (ImportError, ValueError):
-    ...     print("not installed, or no such model")
-    not installed, or no such model
+    `name` is one in RobustBench's zoo, as "Wang2023Better_WRN-28-10", `dataset` one of
+    "cifar10", "cifar100" and "imagenet", `threat_model` one of "Linf", "L2",
+    "corruptions" and "corruptions_3d". The weights are read from
+    ``DIRECTORY/DATASET/THREAT_MODEL/NAME.pt``, where the folder is ``robustbench`` in
+    ROBUSTBOOK_DATA by default, or else in the user's cache; RobustBench downloads them
+    from Google Drive where that file is not there, and a download that cannot be loaded
+    is deleted. RobustBench publishes no sums: `sha256` is that of a trusted file.
+    Source: F. Croce et al., NeurIPS 2021.
     """
     robustbench = import_robustbench()
     folder = _model_directory(directory)

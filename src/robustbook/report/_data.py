@@ -111,7 +111,10 @@ def _read_file(path: Path) -> Images:
         wanted = [name for name in ("images", "labels") if name in names]
         arrays = {name: read_array(path, key=name, default=name) for name in wanted}
     else:
-        arrays = _read_safetensors(path)
+        from safetensors.torch import load_file
+
+        with readable(path):
+            arrays = load_file(path)
         names = [*arrays]
     if "images" not in arrays:
         got = ", ".join(map(repr, names)) or "none"
@@ -128,13 +131,6 @@ def _read_file(path: Path) -> Images:
     others = tuple(sorted({*names} - {"images", "labels"}))
     positions = torch.arange(len(images))
     return Images(images, labels, path.name, positions, others=others)
-
-
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
-    with readable(path):
-        return dict(load_file(path))
 
 
 def _as_images(pixels: Tensor) -> Tensor:

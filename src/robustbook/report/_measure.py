@@ -101,7 +101,7 @@ def _say(text: str) -> None:
 
 def load_fitting(request: Request, images: Images) -> nn.Module:
     """Load the model, and refuse one that does not fit the images."""
-    model = load_model(request.model, device=request.torch_device).eval()
+    model = load_model(request.model, device=request.torch_device)
     check_fit(model, images, request.model)
     return model
 

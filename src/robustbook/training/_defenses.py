@@ -11,7 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._checks.arguments import check_choice
+from robustbook._checks.arguments import (
+    check_bound,
+    check_choice,
+    check_count,
+    check_non_negative,
+)
 from robustbook.training._learners import Learner
 from robustbook.training._losses import (
     Loss,
@@ -74,7 +79,8 @@ def defense(
     Raises
     ------
     ValueError
-        If there is no such method, or `eps` or `steps` is not positive.
+        If there is no such method, `eps` or `steps` is not positive, or an option is
+        negative.
 
     Examples
     --------
@@ -85,6 +91,10 @@ def defense(
     torch.Size([])
     """
     check_choice("name", name, DEFENSES)
+    check_bound("eps", eps)
+    check_count("steps", steps)
+    for option, value in options.items():
+        check_non_negative(option, value)
     return DEFENSES[name](eps=eps, steps=steps, **options)
 
 

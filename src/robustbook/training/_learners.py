@@ -176,28 +176,18 @@ def _cutmix(
 
 
 def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Return the IRMv1 penalty of one domain, a differentiable number in nats².
+    r"""Return the IRMv1 penalty of one domain, in nats², of logits (n, K), labels (n,).
 
     The square of the derivative of the mean cross-entropy by a common factor of the
     logits, at 1: :math:`\left(\frac1n \sum_i \left[\sum_k p_{ik} f_{ik} -
     f_{i y_i}\right]\right)^2`, a closed form. In a small batch its mean is too large by
     the variance of the derivative over n.
 
-    Parameters
-    ----------
-    logits, labels : Tensor, shapes (n, K) and (n,)
-        Logits and labels of n samples of one domain, n at least 1.
-
     Examples
     --------
     >>> float(irm_penalty(torch.tensor([[1.0, 1.0]]), torch.tensor([0])))
     0.0
     """
-    if logits.ndim != 2 or labels.shape != logits.shape[:1] or not len(labels):
-        raise ValueError(
-            "logits and labels: expected shapes (n, K) and (n,), n at least 1, got "
-            f"{tuple(logits.shape)} and {tuple(labels.shape)}"
-        )
     expected = (logits.softmax(1) * logits).sum(1)
     named = logits.gather(1, labels[:, None])[:, 0]
     return (expected - named).mean().square()

@@ -61,15 +61,7 @@ class History:
     def best(self, criterion: str) -> dict[str, float]:
         """Return the row of the first epoch with the largest value of a criterion.
 
-        Parameters
-        ----------
-        criterion : str
-            A column of `rows`; NaN is worse than any number.
-
-        Raises
-        ------
-        ValueError
-            If there is no epoch or no such column.
+        A criterion is a column of `rows`; NaN is worse than any number.
         """
         if not self.rows or criterion not in self.rows[0]:
             known = ", ".join(self.rows[0]) if self.rows else "none: no epoch yet"

@@ -70,17 +70,7 @@ def mirror_and_shift(
 def cross_entropy_loss(
     model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Return the mean cross-entropy in nats, which plain training minimizes.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Returns logits (n, K).
-    images, labels : Tensor, shapes (n, C, H, W) and (n,)
-        Images with pixels in [0, 1], and their classes.
-    generator : torch.Generator
-        Not used.
-    """
+    """Return the mean cross-entropy in nats, which plain training minimizes."""
     return F.cross_entropy(_logits(model, images), labels)
 
 
@@ -182,11 +172,6 @@ def gradient_norm_loss(*, weight: float) -> Loss:
     weight : float
         λ > 0, in (pixel)² / nat; it does not depend on the batch size. Where pixels are
         divided by s first and the gradient is by those, λ stands for s² λ here.
-
-    Raises
-    ------
-    ValueError
-        If `weight` is not positive.
 
     References
     ----------

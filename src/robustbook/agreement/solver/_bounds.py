@@ -36,11 +36,7 @@ WIDEST_CURVED = 2.0
 
 
 def interval_bound(
-    kernel: Kernel,
-    left: Evaluation,
-    right: Evaluation,
-    enough: float = -math.inf,
-    most: float = math.inf,
+    kernel: Kernel, left: Evaluation, right: Evaluation, enough: float, most: float
 ) -> float:
     """Smallest proven upper bound on J over [left.beta, right.beta].
 

@@ -264,20 +264,16 @@ class Kernel(Problem):
         if product:
             sums[:, -1].mul_((self.depths[rows] * beta).exp_())
 
-    def to_columns(self, rows: slice, sums: Tensor) -> None:
-        """Turn power sums (3, ..., m + 1, n) into logarithms and means."""
+    def _totals(self, rows: slice, sums: Tensor) -> Tensor:
+        """Turn power sums into columns; return sums of these, and of variances."""
         sums[1:].div_(sums[0])
         logs = sums[0].log_()
         if self.uniform:
-            logs[..., -1, :].add_(self.cap)
+            logs[-1].add_(self.cap)
         if self.active is not None:
             # Moments of a point mass: no spread, nothing to bound.
             sums *= self.active[rows]
-
-    def _totals(self, rows: slice, sums: Tensor) -> Tensor:
-        """Turn power sums into columns; return sums of these, and of variances."""
-        self.to_columns(rows, sums)
-        logs, means, squares = sums
+        means, squares = sums[1:]
         variances = torch.addcmul(squares, means, means, value=-1.0)
         table = torch.cat((logs, means, variances))
         if self.counts is not None:

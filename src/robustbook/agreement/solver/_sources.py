@@ -17,7 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import as_tensor, check_views, view_names
+from robustbook._checks.arguments import (
+    as_tensor,
+    check_paired,
+    check_views,
+    view_names,
+)
 
 #: Entries of one view that are read at a time.
 BLOCK_ENTRIES: Final = 2**20
@@ -162,14 +167,9 @@ class Rows(Stream):
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self.arrays = arrays
-        shape, *others = (tuple(view.shape) for view in arrays)
-        for name, other in zip(view_names(len(arrays))[1:], others, strict=True):
-            if other != shape:
-                raise ValueError(
-                    f"{name}: expected the shape of logits, {shape} (row i of both "
-                    f"must be the same sample), got {other}"
-                )
-        size, classes = shape
+        for name, array in zip(view_names(len(arrays)), arrays, strict=True):
+            check_paired(("logits", name), arrays[0], array)
+        size, classes = arrays[0].shape
         step = max(1, BLOCK_ENTRIES // classes)
         super().__init__(
             lambda: (

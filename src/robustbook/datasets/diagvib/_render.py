@@ -119,16 +119,8 @@ def _made(name: str) -> Array:
 def texture(name: str) -> Tensor:
     """Return a texture of ``TEXTURES``: gray, all levels equally frequent.
 
-    Another name is a ValueError.
+    1 takes the dark end of the object's color, 0 the light end; "blank" is all 0.
 
-    Returns
-    -------
-    Tensor, shape (256, 256)
-        float32 in [0, 1]: 1 takes the dark end of the object's color, 0 the light
-        end. "blank" is 0 everywhere.
-
-    Examples
-    --------
     >>> bricks = texture("bricks")
     >>> bricks.shape, round(float(bricks.mean()), 3)
     (torch.Size([256, 256]), 0.5)

@@ -19,7 +19,7 @@ BACKGROUND: Final = 127 / 255
 #: Side of the original's pictures, in which cells and textures are measured.
 _FULL: Final = 128
 #: Pictures made at once; a batch that fits a processor's cache is fastest.
-_CHUNK: Final = {"cpu": 64, "cuda": 4096}
+_CHUNK: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,6 @@ class Scenes:
         index: Any = None,
         *,
         size: int = 64,
-        device: str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> Tensor:
         """Make the pictures, always the same; objects may be cut off at the edge.
@@ -101,8 +100,6 @@ class Scenes:
             Which; all by default.
         size : int, default 64
             Side of a picture, in pixels, at least 16; the original's is 128.
-        device : str, default "cpu"
-            Where to make them, and where they are left.
         dtype : torch.dtype, default torch.float32
             Or ``torch.uint8`` for a quarter of the memory.
 
@@ -115,15 +112,9 @@ class Scenes:
         if dtype not in (torch.float32, torch.uint8):
             raise TypeError(f"dtype: expected float32 or uint8, got {dtype}")
         chosen = self if index is None else self.subset(index)
-        return render(chosen, size=size, device=device, dtype=dtype)
+        return render(chosen, size=size, dtype=dtype)
 
-    def dataset(
-        self,
-        *,
-        size: int = 64,
-        name: str = "diagvib",
-        dtype: torch.dtype = torch.float32,
-    ) -> Dataset:
+    def dataset(self, *, size: int = 64, dtype: torch.dtype = torch.float32) -> Dataset:
         """Make all pictures, as :meth:`images` does, and return them with their labels.
 
         Examples
@@ -133,35 +124,30 @@ class Scenes:
         Dataset('diagvib', 'train', 10 images of 3x32x32, 2 classes)
         """
         images = self.images(size=size, dtype=dtype)
-        return Dataset(images, self.labels, name, self.split, len(self.shapes))
+        return Dataset(images, self.labels, "diagvib", self.split, len(self.shapes))
 
 
-def render(scenes: Scenes, *, size: int, device: str, dtype: torch.dtype) -> Tensor:
+def render(scenes: Scenes, *, size: int, dtype: torch.dtype) -> Tensor:
     """Make pictures (n, 3, size, size)."""
-    target = torch.device(device)
-    images = torch.empty((len(scenes), 3, size, size), dtype=dtype, device=target)
+    images = torch.empty((len(scenes), 3, size, size), dtype=dtype)
     side = max(1, round(CELL * size / _FULL))
     masks, first = mask_bank(scenes.source, scenes.split, scenes.shapes, side)
-    masks, first = masks.to(target), first.to(target)
-    textures = texture_bank(SIDE * size // _FULL).to(target)
+    textures = texture_bank(SIDE * size // _FULL)
     # A cell has a whole number of pixels, so the rest of the size is in the scale.
     unit = CELL * size / _FULL / side
-    chunk = _CHUNK.get(target.type, 4096)
-    for start in range(0, len(scenes), chunk):
-        part = slice(start, start + chunk)
-        labels = scenes.labels[part].to(target)
-        mask = masks[first[labels] + scenes.instances[part].to(target)]
+    for start in range(0, len(scenes), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        mask = masks[first[scenes.labels[part]] + scenes.instances[part]]
         mask = mask.float().div_(255)
         level, crop = scenes.levels["texture"][part], scenes.crop[part]
-        grain = mask * _crops(textures, level.to(target), crop.to(target), side)
-        middle = scenes.position[part].to(target) * (size - 1)
-        factor = scenes.scale[part].to(target) * unit
+        grain = mask * _crops(textures, level, crop, side)
+        middle = scenes.position[part] * (size - 1)
+        factor = scenes.scale[part] * unit
         across = _linear_rows(side, size, middle[:, 0], factor).transpose(1, 2)
         down = _linear_rows(side, size, middle[:, 1], factor)
         # Two layers: how much is covered, and how much of that is the dark end.
         layers = torch.stack([down @ mask @ across, down @ grain @ across], dim=1)
-        hue, lightness = scenes.hue[part], scenes.lightness[part]
-        dark, light = colors_of(hue.to(target), lightness.to(target))
+        dark, light = colors_of(scenes.hue[part], scenes.lightness[part])
         mix = torch.stack([light - BACKGROUND, dark - light], dim=2)
         picture = torch.bmm(mix, layers.flatten(2)).add_(BACKGROUND)
         picture = picture.clamp_(0.0, 1.0).mul_(255).round_()
@@ -173,7 +159,7 @@ def render(scenes: Scenes, *, size: int, device: str, dtype: torch.dtype) -> Ten
 
 def colors_of(hue: Tensor, lightness: Tensor) -> tuple[Tensor, Tensor]:
     """RGB colors (n, 3) of the two ends: HLS at full saturation."""
-    phase = torch.tensor([0.0, 4.0, 2.0], device=hue.device)
+    phase = torch.tensor([0.0, 4.0, 2.0])
     place = (hue[:, None] / 60.0 + phase) % 6.0
     pure = ((place - 3.0).abs() - 1.0).clamp(0.0, 1.0) - 0.5
     chroma = 1.0 - (2.0 * lightness - 1.0).abs()
@@ -185,7 +171,7 @@ def _crops(textures: Tensor, level: Tensor, crop: Tensor, side: int) -> Tensor:
     """A square piece of each scene's texture, (n, side, side)."""
     room = textures.shape[1] - side + 1
     corner = (crop * room).long()
-    steps = torch.arange(side, device=level.device)
+    steps = torch.arange(side)
     rows = corner[:, 0, None, None] + steps[:, None]
     columns = corner[:, 1, None, None] + steps
     return textures[level[:, None, None], rows, columns]
@@ -195,8 +181,7 @@ def _linear_rows(side: int, size: int, middle: Tensor, factor: Tensor) -> Tensor
     """Matrices (n, size, side) that scale a cell and put it around `middle`."""
     # Linear interpolation, with a wider kernel where the cell is made smaller. The
     # cell's margin is empty, so the sum of the weights of its border does not matter.
-    pixels = torch.arange(size, device=middle.device)
-    cells = torch.arange(side, device=middle.device)
+    pixels, cells = torch.arange(size), torch.arange(side)
     inverse = factor.reciprocal()[:, None]
     place = (pixels - middle[:, None]) * inverse + (side - 1) / 2
     reach = inverse.clamp(min=1.0)[:, :, None]
