@@ -1,6 +1,5 @@
 """Intervals over families of networks."""
 
-
 import numpy as np
 import pytest
 from scipy.stats import sem
