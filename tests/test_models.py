@@ -219,6 +219,32 @@ def test_a_strided_network_takes_any_size_and_either_normalization():
     assert not torch.allclose(*outputs["batch"], atol=1e-3)
 
 
+class OutOfOrder(nn.Module):
+    """Its last linear layer comes first among its parts; another is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+        self.body = nn.Linear(4, 3)
+        self.idle = nn.Linear(5, 2)
+
+    def forward(self, images):
+        return self.head(input=self.body(images.flatten(1)).relu())
+
+
+def test_features_are_of_the_layer_that_runs_last():
+    model, images = OutOfOrder(), torch.rand(5, 1, 2, 2)
+    features = features_of(model, images, batch_size=2)
+    assert features.shape == (5, 3)
+    torch.testing.assert_close(model.head(features), model(images))
+    assert not model.head._forward_pre_hooks
+    unused = nn.Flatten()
+    for message in ("expected a linear layer", "to use a linear layer"):
+        with pytest.raises(ValueError, match=message):
+            features_of(unused, images)
+        unused.idle = nn.Linear(2, 2)
+
+
 @pytest.mark.parametrize("depth", [18, 50])
 def test_residual_networks_are_torchvisions_untrained(depth):
     if not importlib.util.find_spec("torchvision"):  # to import it may need a mend

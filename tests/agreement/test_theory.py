@@ -59,15 +59,6 @@ def test_a_disagreement_costs_log_2_and_no_more(classes):
     assert tied.pa == pytest.approx(bound, abs=2e-9)
 
 
-@pytest.mark.parametrize(
-    ("clean", "shifted", "limit"),
-    [([1.0, 1, 0], [1.0, 0, 1], 3 / 4), ([1.0, 1, 0], [1.0, 1, 0], 3 / 2)],
-)
-def test_the_far_end_counts_the_tied_classes(clean, shifted, limit):
-    far = agreement_curve([clean], [shifted], [200.0])
-    assert float(far[0]) == pytest.approx(math.log(limit), abs=1e-9)
-
-
 UNIT = Decimal(2) ** -53
 
 

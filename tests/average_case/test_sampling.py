@@ -169,14 +169,6 @@ def test_noise_depends_on_seed_and_input_only(network, images, estimate):
     assert torch.allclose(expected.probability[:, :3], first.probability, atol=1e-12)
 
 
-def test_more_classes_than_coordinates():
-    model = linear(10, size=2)
-    exact = linear_exact(model.weights, model.bias, model.x, 0.5, points=8192)
-    for noise in ("random", "sobol"):
-        result = control_variate(model, model.x, 0.5, noise=noise)
-        assert torch.allclose(result.probability, exact.probability, atol=1e-3)
-
-
 @pytest.mark.cuda
 def test_on_a_gpu(network, images):
     if not torch.cuda.is_available():

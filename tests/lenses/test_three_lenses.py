@@ -338,12 +338,6 @@ def test_the_order_and_the_batch_do_not_matter(net, twelve):
     torch.testing.assert_close(a, b, rtol=0.01, atol=1e-4)
 
 
-def test_batches_count_the_same_passes_and_change_no_number(net, twelve):
-    whole, parts = (three_lenses(net, twelve, **SMALL, batch_size=n) for n in (12, 4))
-    assert whole.passes["input margin"].forward > 100
-    torch.testing.assert_close(whole.scores(), parts.scores(), equal_nan=True)
-
-
 @pytest.mark.parametrize("left", ["agreement", "average-case", "margins"])
 def test_a_lens_can_be_left_out(net, twelve, left):
     labels = net(twelve).argmax(dim=1)

@@ -412,32 +412,3 @@ def test_noise_rows(noise):
         assert row["pa"] == pytest.approx(same["pa"], abs=1e-8)
     for row in (*noise.select(what="kernel"), *noise.select(what="adam")):
         assert row["kernel"] <= row["best_pa"] + 1e-9
-
-
-# -------------------------------------------------------------------------- features
-
-
-class OutOfOrder(torch.nn.Module):
-    """Its last linear layer comes first among its parts; another is not used."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = torch.nn.Linear(3, 2)
-        self.body = torch.nn.Linear(4, 3)
-        self.idle = torch.nn.Linear(5, 2)
-
-    def forward(self, images):
-        return self.head(input=self.body(images.flatten(1)).relu())
-
-
-def test_features_are_of_the_layer_that_runs_last():
-    model, images = OutOfOrder(), torch.rand(5, 1, 2, 2)
-    features = features_of(model, images, batch_size=2)
-    assert features.shape == (5, 3)
-    torch.testing.assert_close(model.head(features), model(images))
-    assert not model.head._forward_pre_hooks
-    unused = torch.nn.Flatten()
-    for message in ("expected a linear layer", "to use a linear layer"):
-        with pytest.raises(ValueError, match=message):
-            features_of(unused, images)
-        unused.idle = torch.nn.Linear(2, 2)

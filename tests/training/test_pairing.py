@@ -107,14 +107,6 @@ def test_views_of_the_other_domain_keep_the_class():
     assert (place[3:] < 3).all()
 
 
-def test_without_weight_it_is_plain_augmentation():
-    model, images, labels = batch()
-    for penalty in PENALTIES:
-        pairing = Pairing(penalty, weight=0.0)
-        loss, risk = pairing.loss(model, images, labels, epoch=0, generator=generator())
-        assert torch.equal(loss, risk)
-
-
 def test_the_running_temperature_is_the_mean_logarithm_of_those_before():
     model, images, labels = batch()
     draws = generator()
