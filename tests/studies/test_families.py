@@ -53,6 +53,16 @@ def test_of_a_mean_over_equal_families_it_is_students_interval(names):
     assert (low, high) == pytest.approx((value - half, value + half))
 
 
+def test_of_a_mean_a_larger_family_weighs_as_its_networks_do():
+    """Busing's error, by hand: m of n networks, with mean d, add m d² / (n - m)."""
+    values = {"cifar10-cnn_a": 3.0, "mnist-cnn_a": 5.0, "a": 1.0, "b": 0.0, "c": 1.0}
+    value, low, high = over_families(mean_of(values), list(values))
+    assert value == pytest.approx(2.0)
+    error = np.sqrt(np.mean([2 / 3 * 2**2, 1 / 4, 1 / 4 * 2**2, 1 / 4]))
+    assert high - value == pytest.approx(student.ppf(0.975, 3) * error)
+    assert value - low == pytest.approx(high - value)
+
+
 @pytest.mark.parametrize("own", [0.3, 1.0])
 def test_where_one_design_has_half_of_the_networks_it_holds_a_mean_in_ninety_of_100(
     own,
