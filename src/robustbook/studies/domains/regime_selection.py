@@ -31,7 +31,7 @@ _PROCESSES: Final = (
     *(("adam", lr) for lr in (2e-3, 1e-3, 2e-4, 1e-4)),
     *(("sgd", lr) for lr in (1e-1, 5e-2, 1e-2, 5e-3)),
 )
-_LONG: Final = partial(_FULL, epochs=16, setups=(_MIXED,))
+_LONG: Final = partial(_FULL, epochs=16, seeds=3, setups=(_MIXED,))
 SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
     # Learners as the thesis has them: LISA in Experiment 6 alone.
     "full": (
