@@ -33,7 +33,7 @@ MISSING = {
     "from robustbook.agreement import PosteriorAgreement": ("torchmetrics", "metric"),
     "from robustbook.datasets import fetch; fetch('mnist')": ("pooch", "data"),
     "import robustbook.attacks.foolbox_runs": ("eagerpy", "attacks"),
-    "from robustbook.style import use_style; use_style()": ("matplotlib", "chapters"),
+    "from robustbook.style import use_style; use_style()": ("seaborn", "chapters"),
 }
 
 
