@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -113,6 +114,16 @@ def _key(
         "training": (replace(setting, **alone), setup, learner, training_seed),
         "code": __name__,
     }
+
+
+def stored_columns(epoch: Row, of_tests: Collection[str] = ()) -> Row:
+    """Columns of an epoch: no "beta", and of the pair of tests those asked for."""
+    row: Row = {}
+    for name, value in epoch.items():
+        part, _, column = name.partition("/")
+        if column in of_tests if part == "tests" else column != "beta":
+            row[name] = value
+    return row
 
 
 def criteria(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:

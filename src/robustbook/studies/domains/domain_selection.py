@@ -8,7 +8,7 @@ from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies.domains._pictures import FACTORS
-from robustbook.studies.domains._recorded import scored_epochs
+from robustbook.studies.domains._recorded import scored_epochs, stored_columns
 from robustbook.studies.domains._training import (
     COMPARED_LEARNERS,
     FULL,
@@ -67,14 +67,4 @@ def measure(
     shifted = dict(zip(("factor", "setting"), setup.split(), strict=False))
     of_tests = ("same_answer_rate", "pa", "beta") if "setting" in shifted else ()
     keys = {**shifted, "learner": learner, "training_seed": training_seed}
-    return with_keys(keys, (_chosen(epoch, of_tests) for epoch in epochs))
-
-
-def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:
-    """Columns of an epoch: of the pair of tests those that are asked for."""
-    row: Row = {}
-    for name, value in epoch.items():
-        part, _, column = name.partition("/")
-        if column in of_tests if part == "tests" else column != "beta":
-            row[name] = value
-    return row
+    return with_keys(keys, (stored_columns(epoch, of_tests) for epoch in epochs))

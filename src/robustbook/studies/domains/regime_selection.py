@@ -10,6 +10,7 @@ from typing import Final
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies.domains._pictures import HUES, POSITIONS
 from robustbook.studies.domains._recorded import scored_epochs as measure
+from robustbook.studies.domains._recorded import stored_columns
 from robustbook.studies.domains._training import Regime
 from robustbook.studies.run import Row, Run, with_keys
 
@@ -75,9 +76,9 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     :data:`robustbook.datasets.diagvib.OPPORTUNITIES`; in the study
     ``regime_positions`` "two positions", or "position" and one of them), ``learner``,
     ``optimizer``, ``lr``, ``training_seed`` (also of all pictures) and ``epoch``:
-    ``loss``; for each validation pair NAME, and for the pair "tests" of test
-    environments 0 and 1, ``NAME/accuracy`` and so on, as the function ``criteria``
-    defines them; ``test/0`` to ``test/5``.
+    ``loss``; for each validation pair NAME ``NAME/accuracy`` and so on, as the function
+    ``criteria`` defines them, but for the inverse temperature; ``test/0`` to
+    ``test/5``.
 
     PA thesis, Experiments 6 and 7, Tables 5.3, 5.4, B.3 and B.4; PA paper, Table 1. The
     book's audit of domain shift.
@@ -86,7 +87,7 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
         process, setting, _, training_seed = job
         process_keys = {name: getattr(process, name) for name in COLUMNS}
         keys = {"setting": setting, **process_keys, "training_seed": training_seed}
-        yield from with_keys(keys, measure(run, *job))
+        yield from with_keys(keys, map(stored_columns, measure(run, *job)))
 
 
 def parts(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
