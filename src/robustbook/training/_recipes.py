@@ -224,7 +224,7 @@ RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
     ),
     # Trained on 40 000 images: the others of the training set are a test set.
     "cifar10-held-out": (
-        *_family(replace(_BLOCKS, seeds=2), twice=["grad1e-2"])[:4],
+        *_family(replace(_BLOCKS, seeds=2), twice=["grad1e-4", "grad1e-2"])[:4],
         _robust(_BLOCKS, epochs=28),
         *_family(_STRIDED)[:4],
         _robust(_STRIDED, epochs=8),
