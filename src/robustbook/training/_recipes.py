@@ -171,7 +171,6 @@ _BLOCKS: Final = Recipe(
     lr=0.2,
     batch_size=250,
     options=(("widths", [64, 160, 192]),),
-    seeds=1,
     long=replace(_HELD_OUT, whitened=True),
 )
 _STRIDED: Final = replace(
@@ -180,7 +179,6 @@ _STRIDED: Final = replace(
     arch="strided-cnn",
     epochs=8,
     options=(("width", 24),),
-    seeds=2,
     long=_HELD_OUT,
 )
 
@@ -224,7 +222,7 @@ RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
     ),
     # Trained on 40 000 images: the others of the training set are a test set.
     "cifar10-held-out": (
-        *_family(replace(_BLOCKS, seeds=2), twice=["grad1e-4", "grad1e-2"])[:4],
+        *_family(_BLOCKS)[:4],
         _robust(_BLOCKS, epochs=28),
         *_family(_STRIDED)[:4],
         _robust(_STRIDED, epochs=8),
