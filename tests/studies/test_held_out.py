@@ -103,3 +103,7 @@ def test_estimates_and_margins_are_those_of_direct_calls(held_out_measures):
         1 - float(found.success.double().mean()), abs=0.08
     )
     assert margins["tau_low"] < margins["tau"] < margins["tau_high"]
+    # All are right, so those that are not robust are brittle.
+    assert margins["brittle"] == pytest.approx(1 - margins["robust_accuracy"])
+    assert margins["auroc_low"] < margins["auroc"] < margins["auroc_high"]
+    assert margins["auroc"] > 0.9

@@ -43,15 +43,17 @@ def test_rows_of_n_grams_are_those_of_a_training_by_hand(reviews):
         kept, one = slice(start, start + count), parts[name]
         return replace(one, texts=one.texts[kept], labels=one.labels[kept])
 
-    model = train_sentence_classifier(
-        first("train", 200), first("validation", 60), epochs=12, seed=SEED
-    )
     measured, further = first("test", 60), first("test", 60, 60)
-    right = [
-        model.logits(one.texts).argmax(1) == one.labels for one in (measured, further)
-    ]
-    row = reviews.row(what="reader", reader="n-grams", training_seed=SEED)
-    assert row["accuracy"] == pytest.approx(torch.cat(right).double().mean())
+    for count in (100, 200):
+        model = train_sentence_classifier(
+            first("train", count), first("validation", 60), epochs=12, seed=SEED
+        )
+        right = [
+            model.logits(one.texts).argmax(1) == one.labels
+            for one in (measured, further)
+        ]
+        row = reviews.row(what="reader", trained=count, training_seed=SEED)
+        assert row["accuracy"] == pytest.approx(torch.cat(right).double().mean())
     assert not right[1].equal(right[0])
     clean = model.logits(measured.texts)
     shifted = model.logits(levenshtein_edits(measured.texts, 4, seed=SEED))
@@ -79,15 +81,15 @@ def small(monkeypatch, tmp_path):
         encoder = Encoder(config_of("bert"), Words()).eval().requires_grad_(False)
     monkeypatch.setattr(study, "_encoder", lambda name, device: encoder)
     setting = replace(
-        QUICK, encoder="small", layers=1, tokens=16, trained=60, tested=20, epochs=1,
-        edits=(4,), words=(2,),
+        QUICK, encoder="small", layers=1, tokens=16, trained=(40, 60), tested=20,
+        epochs=1, edits=(4,), words=(2,),
     )  # fmt: skip
     return Run("reviews", "quick", SEED, "cpu", (setting,)), encoder
 
 
 def test_a_transformer_is_trained_above_its_frozen_layers(small):
     run, encoder = small
-    weights = study._trained(run, SEED)
+    weights = study._trained(run, 60, SEED)
     before = encoder.state_dict()
     assert set(weights) == {"head.weight", "head.bias"} | {
         name.replace("layers.1.", "layers.0.")
@@ -99,10 +101,12 @@ def test_a_transformer_is_trained_above_its_frozen_layers(small):
         for name, value in weights.items()
         if name.startswith("layers.")
     )
-    again = study._trained(run, SEED)
+    again = study._trained(run, 60, SEED)
     assert all((again[name] == weights[name]).all() for name in weights)
-    other = study._trained(run, SEED + 1)
+    other = study._trained(run, 60, SEED + 1)
     assert (other["head.weight"] != weights["head.weight"]).any()
+    fewer = study._trained(run, 40, SEED)
+    assert (fewer["head.weight"] != weights["head.weight"]).any()
 
 
 def test_what_was_read_is_not_read_again(small, monkeypatch, refuse):

@@ -20,7 +20,7 @@ from robustbook.datasets import Sentences, load_sentences
 from robustbook.models import Encoder, load_encoder, resolve_device
 from robustbook.scores import accuracy
 from robustbook.studies._scores import confidence, measure_pair
-from robustbook.studies._statistics import share_row
+from robustbook.studies._statistics import mean_row, share_row
 from robustbook.studies.adversarial.text_edits import (
     edited,
     label_agreement,
@@ -42,16 +42,16 @@ class ReviewSetting(Setting):
 
     sentences: str
     encoder: str | None
-    #: Number of training texts and of test texts of each collection.
-    trained: int
+    #: Numbers of training texts, the last of which trains the readers whose reviews
+    #: are edited, and number of test texts of each collection.
+    trained: tuple[int, ...]
     tested: int
     epochs: int
     n_gram_epochs: int
     seeds: int
     edits: tuple[int, ...]
     words: tuple[int, ...]
-    #: Most tokens of a text in training, and afterwards.
-    trained_tokens: int = 128
+    #: Most tokens of a text.
     tokens: int = 256
     #: Number of last layers that are trained, and the learning rate.
     layers: int = 2
@@ -71,14 +71,14 @@ SETTINGS: Final = {
     "full": (
         ReviewSetting(
             dataset="imdb", sentences="sentence-polarity", encoder="minilm-l6",
-            trained=800, tested=240, epochs=2, n_gram_epochs=6, seeds=3,
+            trained=(800, 2000), tested=400, epochs=3, n_gram_epochs=6, seeds=3,
             edits=(1, 4, 16, 64, 512), words=(1, 4, 16, 64),
         ),
     ),
     "quick": (
         ReviewSetting(
             dataset="template-reviews", sentences="template-reviews", encoder=None,
-            trained=200, tested=60, epochs=2, n_gram_epochs=12, seeds=2,
+            trained=(100, 200), tested=60, epochs=2, n_gram_epochs=12, seeds=2,
             edits=(1, 4, 64, 512), words=(1, 4, 64),
         ),
     ),
@@ -98,11 +98,13 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
 
     Rows with ``what`` = "texts", of a ``collection`` ("reviews", those that are
     edited, "further" ones of the same kind, "sentences"): how many ``samples``, mean
-    ``words`` and ``characters``; "reader", for each ``reader`` and ``training_seed``:
-    ``accuracy`` on all reviews with its error, ``confidence``, and
-    ``label_agreement``, that of the logits of the edited ones with their labels;
-    "shift", for each of these, ``kind`` and ``power`` (edits, or inserted adjectives)
-    and ``part``, "all" or a third of the reviews by their number of words: the scores;
+    ``words`` and ``characters``; "reader", for each ``reader``, ``training_seed`` and
+    number ``trained`` of its training texts: ``accuracy`` on all reviews with its
+    error, and its ``gain`` over the n-grams'; ``confidence``, and
+    ``label_agreement``, that of the logits of the edited ones with their labels; and
+    for those with the most training texts:
+    "shift", for each ``kind`` and ``power`` (edits, or inserted adjectives) and
+    ``part``, "all" or a third of the reviews by their number of words: the scores;
     "pairs", the agreement of reviews with texts ``to`` ("further" or "sentences") of
     the same label, drawn at random, with the ``accuracy`` on those.
 
@@ -120,23 +122,29 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
         }
     # Trained here, rather than when logits are needed, so that its time counts once.
     readers = {
-        seed: _reader(run, seed)
-        for seed in run.seeds(run.setting.seeds)
+        (count, seed): _reader(run, count, seed)
+        for seed, count in product(run.seeds(setting.seeds), setting.trained)
         if setting.encoder
     }
     logits = {
         condition: _logits(run, readers, *condition)
         for condition in run.progress(_conditions(run))
     }
-    for reader, seed in product(setting.readers, run.seeds(run.setting.seeds)):
+    for reader, seed in product(setting.readers, run.seeds(setting.seeds)):
         keys = {"reader": reader, "training_seed": seed}
-        clean = {
-            name: logits[name, "none", 0][f"{reader}/{seed}"] for name in _COLLECTIONS
-        }
-        yield {"what": "reader", **keys, **_reader_row(clean, texts)}
+        for count in setting.trained:
+            name = f"{reader}/{count}/{seed}"
+            clean = {key: logits[key, "none", 0][name] for key in _COLLECTIONS}
+            row = {"trained": count, **_reader_row(clean, texts)}
+            if reader != N_GRAMS:
+                rival = f"{N_GRAMS}/{count}/{seed}"
+                plain = {key: logits[key, "none", 0][rival] for key in _COLLECTIONS}
+                row |= mean_row("gain", _right(clean, texts) - _right(plain, texts))
+            yield {"what": "reader", **keys, **row}
+        # The last of them, with the most training texts, reads edited reviews.
         for collection, kind, power in logits:
             if kind != "none":
-                shifted = logits[collection, kind, power][f"{reader}/{seed}"]
+                shifted = logits[collection, kind, power][name]
                 shift = {"what": "shift", **keys, "kind": kind, "power": power}
                 by_length = _by_length(clean["reviews"], shifted, texts["reviews"])
                 yield from with_keys(shift, by_length)
@@ -168,7 +176,7 @@ def _texts(setting: ReviewSetting, collection: str) -> Sentences:
     split = "test" if collection in _COLLECTIONS else collection
     every = load_sentences(setting.dataset, split)
     if split == "train":
-        return _first(every, setting.trained)
+        return _first(every, setting.trained[-1])
     start = setting.tested if collection == "further" else 0
     # The validation and the test part have the same size.
     return _first(every, setting.tested, start)
@@ -201,6 +209,10 @@ class Reader(nn.Module):
         return self.head(Encoder.pooled(states, filled))
 
 
+#: By the number of training texts, and the seed.
+Readers = dict[tuple[int, int], Reader]
+
+
 @cache
 def _encoder(name: str | None, device: str) -> Encoder:
     assert name is not None
@@ -218,16 +230,16 @@ def _encoders(run: Run[ReviewSetting]) -> list[Encoder]:
     return [_encoder(name, run.device)] if name else []
 
 
-def _reader(run: Run[ReviewSetting], seed: int) -> Reader:
+def _reader(run: Run[ReviewSetting], count: int, seed: int) -> Reader:
     """Train a transformer, or read its weights from the cache."""
     setting = run.setting
     weights = run.arrays(
         "reader",
-        partial(_trained, run, seed),
+        partial(_trained, run, count, seed),
         networks=_encoders(run),
-        data=_texts(setting, "train"),
-        # A training does not depend on what is edited afterwards.
-        setting=replace(setting, edits=(), words=(), seeds=0, tested=0, tokens=0),
+        data=_first(_texts(setting, "train"), count),
+        # A training does not depend on others, nor on what is read afterwards.
+        setting=replace(setting, trained=(), edits=(), words=(), seeds=0, tested=0),
         training_seed=seed,
         code=__name__,
     )
@@ -237,11 +249,11 @@ def _reader(run: Run[ReviewSetting], seed: int) -> Reader:
     return model.eval()
 
 
-def _trained(run: Run[ReviewSetting], seed: int) -> Arrays:
+def _trained(run: Run[ReviewSetting], count: int, seed: int) -> Arrays:
     """Train the last layers by AdamW, with a rate that rises and then falls to 0."""
     setting = run.setting
     encoder = _encoder(setting.encoder, run.device)
-    data, states = _texts(setting, "train"), _states(setting, run.device)
+    labels, states = _texts(setting, "train").labels, _states(setting, run.device)
     device = encoder.norm.weight.device
     on_cuda = device.type == "cuda"
     # bfloat16, where a GPU has it; every CPU does.
@@ -254,12 +266,12 @@ def _trained(run: Run[ReviewSetting], seed: int) -> Arrays:
             {"params": model.head.parameters(), "lr": 10 * setting.lr},
         ]
         optimizer = torch.optim.AdamW(groups)
-        steps = setting.epochs * -(-len(data) // _BATCH)
+        steps = setting.epochs * -(-count // _BATCH)
         rate = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min((step + 1) / 10, 1.0) * (1 - step / steps)
         )
         for _ in range(setting.epochs):
-            for index in torch.randperm(len(data)).split(_BATCH):  # type: ignore[no-untyped-call]
+            for index in torch.randperm(count).split(_BATCH):  # type: ignore[no-untyped-call]
                 batch = nn.utils.rnn.pad_sequence(
                     [states[i] for i in index.tolist()], True, padding_value=torch.nan
                 )
@@ -267,7 +279,7 @@ def _trained(run: Run[ReviewSetting], seed: int) -> Arrays:
                 batch = batch.nan_to_num().float().to(device)
                 with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
                     logits = model(batch, filled)
-                loss = F.cross_entropy(logits.float(), data.labels[index].to(device))
+                loss = F.cross_entropy(logits.float(), labels[index].to(device))
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
@@ -281,7 +293,7 @@ def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
     encoder, texts = _encoder(setting.encoder, device), _texts(setting, "train").texts
     by_text: dict[int, Tensor] = {}
     with torch.inference_mode():
-        for batch in encoder.batches(texts, tokens=setting.trained_tokens):
+        for batch in encoder.batches(texts, tokens=setting.tokens):
             states = _lower(setting, encoder, batch).half().cpu()
             for i, state, filled in zip(batch.index, states, batch.filled, strict=True):
                 by_text[i] = state[~filled]
@@ -289,9 +301,9 @@ def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
 
 
 def _logits(
-    run: Run[ReviewSetting], readers: dict[int, Reader], *condition: Any
+    run: Run[ReviewSetting], readers: Readers, *condition: Any
 ) -> dict[str, Tensor]:
-    """Logits (n, 2) of texts for every reader and seed, from the cache if possible."""
+    """Logits (n, 2) of texts for every reader, from the cache if possible."""
     setting = run.setting
     every = ("train", "validation", condition[0])
     arrays = run.arrays(
@@ -308,7 +320,7 @@ def _logits(
 
 def _read(
     run: Run[ReviewSetting],
-    readers: dict[int, Reader],
+    readers: Readers,
     collection: str,
     kind: str,
     power: int,
@@ -317,16 +329,23 @@ def _read(
     data = _texts(setting, collection)
     texts = data.texts if kind == "none" else edited(data, kind, power, run.seed)
     features = sentence_features(texts)
-    learned = _texts(setting, "train"), _texts(setting, "validation")
-    by_reader = {
-        f"{N_GRAMS}/{seed}": trained_classifier(
+    train, validation = (_texts(setting, name) for name in ("train", "validation"))
+    # Edited texts are for the readers with the most training texts.
+    counts = setting.trained if kind == "none" else setting.trained[-1:]
+    by_reader = {}
+    for count, seed in product(counts, run.seeds(setting.seeds)):
+        learned = _first(train, count), validation
+        model = trained_classifier(
             run, *learned, epochs=setting.n_gram_epochs, seed=seed
-        ).logits(features)
-        for seed in run.seeds(run.setting.seeds)
-    }
+        )
+        by_reader[f"{N_GRAMS}/{count}/{seed}"] = model.logits(features)
     if setting.encoder is not None:
         encoder = _encoder(setting.encoder, run.device)
-        every = {f"{setting.encoder}/{seed}": net for seed, net in readers.items()}
+        every = {
+            f"{setting.encoder}/{count}/{seed}": net
+            for (count, seed), net in readers.items()
+            if count in counts
+        }
         by_reader |= {name: torch.empty(len(texts), 2) for name in every}
         with torch.inference_mode():
             for batch in encoder.batches(texts, tokens=setting.tokens):
@@ -341,13 +360,18 @@ def _read(
 # --------------------------------------------------------------------- the scores
 
 
-def _reader_row(clean: dict[str, Tensor], texts: dict[str, Sentences]) -> Row:
+def _right(clean: dict[str, Tensor], texts: dict[str, Sentences]) -> Tensor:
+    """Which reviews of both collections are read rightly."""
     names = ("reviews", "further")
-    logits = torch.cat([clean[name] for name in names])
-    labels = torch.cat([texts[name].labels for name in names])
+    right = [clean[name].argmax(1) == texts[name].labels for name in names]
+    return torch.cat(right).double()
+
+
+def _reader_row(clean: dict[str, Tensor], texts: dict[str, Sentences]) -> Row:
+    right = _right(clean, texts)
     return {
-        "samples": len(labels),
-        **share_row("accuracy", accuracy(logits, labels), len(labels)),
+        "samples": len(right),
+        **share_row("accuracy", float(right.mean()), len(right)),
         "confidence": confidence(clean["reviews"]),
         "label_agreement": label_agreement(clean["reviews"], texts["reviews"].labels),
     }

@@ -18,15 +18,14 @@ from robustbook.training import ERM, IRM, LISA, Learner
 
 #: The network of Chapter 16.
 SMALL: Final = "strided-cnn"
-#: Learners with the options of the published configuration; one more whose penalty has
-#: the weight that its authors chose, and three that mix by CutMix, with probability p
-#: across the classes of a domain (0.5 if not said), else across the domains.
+#: Learners with the options of the published configuration, and three that mix by
+#: CutMix, with probability p across the classes of a domain (0.5 if not said), else
+#: across the domains.
 LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
     {
         "ERM": ERM(),
         "IRM": IRM(),
         "LISA": LISA(),
-        "IRM-100": IRM(weight=100.0, warmup_epochs=2),
         "LISA, CutMix": LISA(mix="cutmix"),
         "LISA, CutMix, p=0": LISA(across_domains=1.0, mix="cutmix"),
         "LISA, CutMix, p=1": LISA(across_domains=0.0, mix="cutmix"),

@@ -30,7 +30,7 @@ SETTINGS: Final = {
     # With the weights of a network that has seen photographs.
     "full borrowed": (
         FULL(network="cifar10-resnet20", borrowed=True, scale="own", size=48, count=800,
-             epochs=4, batch_size=32, lr=1e-3, validated=240, tested=300),
+             epochs=12, batch_size=32, lr=1e-3, validated=240, tested=300),
     ),
     "quick borrowed": (
         QUICK(network="cifar10-preact-adv-s0", borrowed=True, scale="own", count=60,

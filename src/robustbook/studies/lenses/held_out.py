@@ -20,7 +20,7 @@ from robustbook.models import logits_of
 from robustbook.studies._networks import BLOCKS, PENALTIES, trainings
 from robustbook.studies._shifted_logits import attack_in_turn
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.margins.columns import exact_share, tau_row
+from robustbook.studies.margins.columns import detection_row, exact_share, tau_row
 from robustbook.studies.margins.search import Recipe, measure_bounds
 from robustbook.studies.run import Row, Run, Setting, decimals, with_keys
 
@@ -115,8 +115,9 @@ def measure(run: Run[Any], model: str) -> Iterator[Row]:
     largest probability), each with its standard error over images. ``what="margins"``:
     ``tau``, how well the logit margin orders the input margins of the ``images``, and
     the share of images that are right and keep their answer within ``eps``,
-    ``robust_accuracy``, both with 95 % intervals. Average-case paper, Figures 3 and 9;
-    margin paper, Table 1.
+    ``robust_accuracy``, both with 95 % intervals; the share ``brittle`` that changes
+    within ``eps``, and ``auroc``, ``aupr`` and ``fpr95`` of the margin as its detector.
+    Average-case paper, Figures 3 and 9; margin paper, Table 1.
     """
     look = _measures if isinstance(run.setting, MeasuresSetting) else _samples
     keys = {"dataset": run.setting.dataset, "model": model}
@@ -228,10 +229,13 @@ def _measures(
         bounds, _ = measure_bounds(network, data.images, setting.recipe, **how)
         logits = logits_of(network, data.images)
         robust = (logits.argmax(1) == data.labels) & (bounds > setting.eps)
+        scores = logit_margin(logits)
         yield {
             "what": "margins",
             "images": len(data),
             "eps": setting.eps,
-            **tau_row("tau", logit_margin(logits), bounds),
+            **tau_row("tau", scores, bounds),
             **exact_share("robust_accuracy", robust),
+            "brittle": decimals((bounds <= setting.eps).double().mean(), 4),
+            **detection_row(scores, bounds, setting.eps),
         }
