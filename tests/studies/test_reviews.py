@@ -113,6 +113,13 @@ def test_what_was_read_is_not_read_again(small, monkeypatch, refuse):
     run, encoder = small
     first = list(study.rows(run))
     assert {row.get("reader") for row in first} == {None, "n-grams", "small"}
+    plain, ours = (
+        [row for row in first if row["what"] == "reader" and row["reader"] == name]
+        for name in ("n-grams", "small")
+    )
+    for one, two in zip(plain, ours, strict=True):
+        assert two["gain"] == pytest.approx(two["accuracy"] - one["accuracy"])
+        assert two["gain_se"] >= one["gain_se"] == 0
     monkeypatch.setattr(study, "_read", refuse)
     assert list(study.rows(run)) == first
     # Another encoder of the same name.

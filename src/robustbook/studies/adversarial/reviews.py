@@ -135,11 +135,10 @@ def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
         for count in setting.trained:
             name = f"{reader}/{count}/{seed}"
             clean = {key: logits[key, "none", 0][name] for key in _COLLECTIONS}
+            rival = f"{N_GRAMS}/{count}/{seed}"
+            plain = {key: logits[key, "none", 0][rival] for key in _COLLECTIONS}
             row = {"trained": count, **_reader_row(clean, texts)}
-            if reader != N_GRAMS:
-                rival = f"{N_GRAMS}/{count}/{seed}"
-                plain = {key: logits[key, "none", 0][rival] for key in _COLLECTIONS}
-                row |= mean_row("gain", _right(clean, texts) - _right(plain, texts))
+            row |= mean_row("gain", _right(clean, texts) - _right(plain, texts))
             yield {"what": "reader", **keys, **row}
         # The last of them, with the most training texts, reads edited reviews.
         for collection, kind, power in logits:

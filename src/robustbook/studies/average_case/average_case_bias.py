@@ -87,7 +87,8 @@ SETTINGS: Final = {
         ),
         SurvivalSetting(
             dataset="cifar10", split="test1000", models=("cifar10-resnet20",),
-            sigmas=(0.05, 0.1), draws=30, separated=("cifar10-resnet20",),
+            sigmas=(0.05, 0.1), draws=30, fitted=("cifar10-resnet20",),
+            separated=("cifar10-resnet20",),
         ),
         SurvivalSetting(
             dataset="mnist", models=(*_family("mnist-cnn"), "mnist-madry_tiny_adv"),
